@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-MetricKind = Literal["gauge", "counter", "histogram", "info"]
+MetricKind = Literal["gauge", "counter", "histogram"]
 
 # ---------------------------------------------------------------------------------------------
 # What a poll saw, before anything is interpreted. A recording stores exactly this.
@@ -96,6 +96,7 @@ class Poll:
     vllm: Page | Failure | None
     gpus: GpuReport | Failure | None
     vllm_version: str | None = None
+    max_model_len: int | None = None
     phase: str | None = None
 
 
@@ -136,11 +137,13 @@ class EngineReading:
 
     `waiting` includes requests swapped out (V0 engines). Totals are vLLM's own counters and
     fall back to zero at a restart. `prompt_tokens_total` counts a prompt at its first token and
-    never counts recomputed work (vLLM 0.7.1 and later).
+    never counts recomputed work (vLLM 0.7.1 and later). `engine_label` tells whether the page
+    names engines at all: V0 engines and V1 before 0.8.3 do not.
     """
 
     model_name: str
     engine: str
+    engine_label: bool = True
     kv_usage_ratio: float | None = None
     running: float | None = None
     waiting: float | None = None
@@ -193,6 +196,7 @@ class Snapshot:
     failure: Failure | None
     gpus: GpuReport | Failure | None
     vllm_version: str | None = None
+    max_model_len: int | None = None
     vllm_seconds: float | None = None
     phase: str | None = None
 

@@ -1,0 +1,272 @@
+"""What one engine has done lately: measurements over time, and sums that only grow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+
+from sidecar.capacity import Capacity, capacity_of, used_blocks
+from sidecar.model import EngineReading, Histogram
+from sidecar.points import Points
+from sidecar.settings import Thresholds
+from sidecar.sources.releases import Release
+from sidecar.token_balance import TokenBalance
+
+HOUR = 3600.0
+_SHORT = 900.0
+LONGEST_STEP_SECONDS = 30.0
+"""Time between two readings beyond this is a gap: nothing is known about it."""
+
+_TOTALS = (
+    "preemptions_total",
+    "prompt_tokens_total",
+    "generation_tokens_total",
+    "finished_total",
+    "finished_prompt_tokens_total",
+    "finished_generation_tokens_total",
+    "prefix_queries_total",
+    "prefix_hits_total",
+)
+USAGE_BOUNDS = (*(step / 20 for step in range(1, 20)), 0.98, 1.0)
+"""Upper bounds of the histogram of KV usage samples."""
+
+
+class EngineHistory:
+    """One engine since the sidecar first saw it. Totals here never fall, whatever vLLM does."""
+
+    def __init__(self, thresholds: Thresholds) -> None:
+        self.thresholds = thresholds
+        self.reading: EngineReading | None = None
+        self.capacity: Capacity | None = None
+        self.at = 0.0
+        self.first_at: float | None = None
+        self.life_started_at = 0.0
+        self.restarts = 0
+        self.usage = Points(HOUR)
+        self.running = Points(HOUR)
+        self.waiting = Points(HOUR)
+        self.totals = {name: Points(_SHORT) for name in _TOTALS}
+        self.histograms: dict[str, list[tuple[float, Histogram]]] = {}
+        self.token_rate = Points(HOUR)
+        self.token_rate_running = Points(HOUR)
+        self.plateau_running = Points(thresholds.drop_window_seconds)
+        self.plateau_usage = Points(thresholds.drop_window_seconds)
+        self.plateau_memory = Points(thresholds.drop_window_seconds)
+        self.serving_seconds = Points(HOUR)
+        self.underused_seconds = Points(HOUR)
+        self.saturated_seconds_total = 0.0
+        self.usage_counts = [0] * (len(USAGE_BOUNDS) + 1)
+        self.usage_sum = 0.0
+        self.balance = TokenBalance(thresholds)
+        self.fragmentation = Points(HOUR)
+        self.idle_since: float | None = None
+        self.last_progress_at = 0.0
+        self.awake_since = 0.0
+
+    def add(
+        self,
+        at: float,
+        reading: EngineReading,
+        release: Release | None,
+        *,
+        server_restarted: bool,
+        memory_bytes: float | None,
+    ) -> None:
+        """Take in one reading. `memory_bytes` is what the server holds on its GPUs just now."""
+        previous, previous_at = self.reading, self.at
+        restarted = previous is not None and (server_restarted or _fell(previous, reading))
+        if self.first_at is None:
+            self.first_at = at
+        if previous is None or restarted:
+            self._begin_life(at)
+            self.restarts += restarted
+        step = at - previous_at if previous is not None and not restarted else 0.0
+        if step > LONGEST_STEP_SECONDS:
+            step = 0.0
+        self.reading, self.at = reading, at
+        self.capacity = capacity_of(reading, release)
+        self._measure(at, reading, previous, restarted=restarted)
+        self._accumulate(at, reading, step)
+        self._watch_progress(at, reading, previous, gap=step == 0.0)
+        self._balance(at, reading)
+        self._plateau(at, memory_bytes)
+
+    def counters_fell(self, reading: EngineReading) -> bool:
+        """Whether this reading can only come from a new life of the engine."""
+        return self.reading is not None and _fell(self.reading, reading)
+
+    def serving_seconds_of_life(self) -> float:
+        """Seconds with running requests since the last (re)start that was seen."""
+        values = self.serving_seconds.since(self.life_started_at)
+        return values[-1] - values[0] if values else 0.0
+
+    def total(self, name: str) -> Points:
+        """A counter of vLLM as a total that survives restarts."""
+        return self.totals[name]
+
+    def is_idle(self, reading: EngineReading) -> bool:
+        """Nothing runs, nothing waits, and no block is held beyond the release's idle floor."""
+        floor = self.capacity.idle_usage_ratio if self.capacity else 0.0
+        usage = reading.kv_usage_ratio
+        return (
+            reading.running == 0
+            and reading.waiting == 0
+            and usage is not None
+            and usage <= floor + 1e-9
+        )
+
+    def _begin_life(self, at: float) -> None:
+        self.life_started_at = self.awake_since = self.last_progress_at = at
+        self.idle_since = None
+        self.histograms.clear()
+        self.balance.forget()
+
+    def _measure(
+        self, at: float, reading: EngineReading, previous: EngineReading | None, *, restarted: bool
+    ) -> None:
+        for points, value in (
+            (self.usage, reading.kv_usage_ratio),
+            (self.running, reading.running),
+            (self.waiting, reading.waiting),
+        ):
+            if value is not None:
+                points.append(at, value)
+        for name, points in self.totals.items():
+            value = getattr(reading, name)
+            if value is None:
+                continue
+            before = getattr(previous, name) if previous is not None else None
+            if before is None:
+                grown = 0.0  # the first value ever seen is a baseline, not an increase
+            elif restarted or value < before:
+                grown = value
+            else:
+                grown = value - before
+            points.append(at, (points.values[-1] if points.values else 0.0) + grown)
+        for name, histogram in (
+            ("iteration_tokens", reading.iteration_tokens),
+            ("queue_seconds", reading.queue_seconds),
+        ):
+            if histogram is not None:
+                kept = self.histograms.setdefault(name, [])
+                kept.append((at, histogram))
+                while len(kept) > 2 and kept[1][0] < at - 60.0:
+                    del kept[0]
+
+    def _accumulate(self, at: float, reading: EngineReading, step: float) -> None:
+        limits = self.thresholds
+        usage = reading.kv_usage_ratio
+        if reading.running is None or usage is None:
+            return
+        serving = step if reading.running > 0 else 0.0
+        underused = serving if usage < limits.kv_underused_ratio else 0.0
+        for points, grown in ((self.serving_seconds, serving), (self.underused_seconds, underused)):
+            points.append(at, (points.values[-1] if points.values else 0.0) + grown)
+        if usage >= limits.kv_saturated_ratio:
+            self.saturated_seconds_total += serving
+        if reading.running > 0:
+            bound = next(
+                (i for i, upper in enumerate(USAGE_BOUNDS) if usage <= upper), len(USAGE_BOUNDS)
+            )
+            self.usage_counts[bound] += 1
+            self.usage_sum += usage
+
+    def _watch_progress(
+        self, at: float, reading: EngineReading, previous: EngineReading | None, *, gap: bool
+    ) -> None:
+        if reading.sleeping:
+            self.awake_since = at
+        if reading.running == 0 and reading.waiting == 0:
+            self.idle_since = at if self.idle_since is None else self.idle_since
+        else:
+            self.idle_since = None
+        if gap or reading.sleeping or not reading.running or _moved(previous, reading):
+            self.last_progress_at = at
+        rate = self.tokens_per_second(10.0)
+        if rate is not None and reading.running is not None:
+            self.token_rate.append(at, rate)
+            self.token_rate_running.append(at, median(self.running.within(at, 10.0)))
+
+    def tokens_per_second(self, seconds: float) -> float | None:
+        """Prompt and generation tokens a second over a trailing window of this life."""
+        rates = [
+            self.total(name).increase(
+                self.at, seconds, at_least_seconds=self.thresholds.rate_at_least_seconds
+            )
+            for name in ("prompt_tokens_total", "generation_tokens_total")
+        ]
+        found = [rate.per_second for rate in rates if rate is not None]
+        return sum(found) if len(found) == len(rates) else None
+
+    def _balance(self, at: float, reading: EngineReading) -> None:
+        self.balance.add(reading, idle=self.is_idle(reading))
+        measured = self.measured_fragmentation_ratio()
+        bound = self.fragmentation_bound_ratio()
+        if measured is not None and bound is not None and 0.0 <= measured <= bound:
+            self.fragmentation.append(at, measured)
+
+    def allocated_tokens(self) -> float | None:
+        """Token slots in the blocks that are in use."""
+        reading, capacity = self.reading, self.capacity
+        if reading is None or reading.kv_usage_ratio is None or capacity is None:
+            return None
+        if capacity.usable_tokens is None:
+            return None
+        return used_blocks(reading.kv_usage_ratio, capacity) * (
+            capacity.usable_tokens / capacity.blocks
+        )
+
+    def measured_fragmentation_ratio(self) -> float | None:
+        """Empty share of the allocated slots by the balance of tokens, unchecked."""
+        allocated = self.allocated_tokens()
+        resident = self.balance.resident_tokens
+        reading, capacity = self.reading, self.capacity
+        if not allocated or resident is None or reading is None or not reading.running:
+            return None
+        if capacity is None or capacity.block_size is None:
+            return None
+        return 1.0 - resident / allocated
+
+    def fragmentation_bound_ratio(self) -> float | None:
+        """The most that can be empty: all but one token of each running request's last block."""
+        allocated = self.allocated_tokens()
+        reading, capacity = self.reading, self.capacity
+        if not allocated or reading is None or not reading.running:
+            return None
+        if capacity is None or capacity.block_size is None:
+            return None
+        return min(1.0, reading.running * (capacity.block_size - 1) / allocated)
+
+    def _plateau(self, at: float, memory_bytes: float | None) -> None:
+        seconds = self.thresholds.plateau_seconds
+        settled = at - max(self.life_started_at, self.awake_since) >= seconds - 1.0
+        if self.running.at(at) is None or self.usage.at(at) is None or not settled:
+            return
+        self.plateau_running.append(at, median(self.running.within(at, seconds)))
+        self.plateau_usage.append(at, median(self.usage.within(at, seconds)))
+        if memory_bytes is not None:
+            self.plateau_memory.append(at, memory_bytes)
+
+
+def _fell(previous: EngineReading, reading: EngineReading) -> bool:
+    """Whether any counter is below its last value, which only a restart can do."""
+    pairs = ((getattr(previous, name), getattr(reading, name)) for name in _TOTALS)
+    return any(before is not None and now is not None and now < before for before, now in pairs)
+
+
+def _moved(previous: EngineReading | None, reading: EngineReading) -> bool:
+    return previous is None or _progress(previous) != _progress(reading)
+
+
+def _progress(reading: EngineReading) -> Mapping[str, float | None]:
+    """Everything that moves while an engine works, also without a generated token."""
+    steps = reading.iteration_tokens
+    return {
+        "generation": reading.generation_tokens_total,
+        "prompt": reading.prompt_tokens_total,
+        "steps": steps.count if steps is not None else None,
+        "finished": reading.finished_total,
+        "prefix": reading.prefix_queries_total,
+        "running": reading.running,
+        "usage": reading.kv_usage_ratio,
+    }

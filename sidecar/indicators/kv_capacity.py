@@ -1,0 +1,121 @@
+"""The KV pool: its size, what a request takes of it, and how long it will last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sidecar.capacity import used_blocks
+from sidecar.engine_history import HOUR, EngineHistory
+from sidecar.indicators.preemptions import tokens_per_request
+from sidecar.indicators.subject import Outcome, Subject, for_each_engine, outcome
+from sidecar.model import Declaration
+
+BLOCKS = Declaration(
+    "kv_cache_blocks",
+    "KV cache blocks of the engine in use and free, without the placeholder block.",
+    labels=("model_name", "engine", "state"),
+)
+CAPACITY_BLOCKS = Declaration(
+    "kv_cache_capacity_blocks", "KV cache blocks of the engine that requests can use."
+)
+CAPACITY_TOKENS = Declaration(
+    "kv_cache_capacity_tokens",
+    "Tokens that the engine's KV cache holds, as vLLM states it (0.24 and later) or blocks "
+    "times block size where attention is uniform.",
+)
+BYTES = Declaration("kv_cache_bytes", "Bytes of the engine's KV cache, where vLLM states them.")
+RESERVED_UNUSED = Declaration(
+    "kv_cache_reserved_unused_bytes",
+    "Bytes of the KV cache that no request used at any poll of the last hour.",
+)
+PER_REQUEST = Declaration(
+    "kv_cache_tokens_per_request",
+    "Token slots that a running request holds on average.",
+)
+HELD_WHILE_IDLE = Declaration(
+    "kv_cache_held_while_idle_ratio",
+    "KV usage while nothing has run or waited for 5 s. Anything here is held by no request.",
+)
+EXHAUSTION = Declaration(
+    "kv_cache_exhaustion_seconds",
+    "Seconds until the KV cache is full at the slope of the last minute. Absent when usage does "
+    "not grow.",
+)
+
+_FIT_SECONDS = 60.0
+_FIT_AT_LEAST_SECONDS = 10.0
+_FARTHEST_SECONDS = 86_400.0
+
+
+def measure(engine: EngineHistory, labels: tuple[str, str]) -> Iterable[Outcome]:
+    reading, capacity = engine.reading, engine.capacity
+    if reading is None:
+        return
+    usage = reading.kv_usage_ratio
+    if capacity is None:
+        yield outcome(CAPACITY_BLOCKS, labels, None, "block_count_not_stated")
+    else:
+        yield outcome(CAPACITY_BLOCKS, labels, float(capacity.blocks))
+        yield outcome(CAPACITY_TOKENS, labels, capacity.tokens, "attention_not_uniform")
+        if usage is not None:
+            used = round(used_blocks(usage, capacity))
+            yield outcome(BLOCKS, (*labels, "used"), float(used))
+            yield outcome(BLOCKS, (*labels, "free"), float(capacity.blocks - used))
+    size = reading.cache.kv_cache_memory_bytes if reading.cache is not None else None
+    yield outcome(BYTES, labels, size, "bytes_not_stated")
+    if size is not None and usage is not None:
+        peak = max(engine.usage.within(engine.at, HOUR))
+        yield outcome(RESERVED_UNUSED, labels, (1.0 - peak) * size)
+    yield outcome(PER_REQUEST, labels, tokens_per_request(engine), "nothing_running")
+    held = held_while_idle_ratio(engine)
+    if held is not None:
+        yield outcome(HELD_WHILE_IDLE, labels, held)
+    yield outcome(EXHAUSTION, labels, exhaustion_seconds(engine), "usage_does_not_grow")
+
+
+def held_while_idle_ratio(engine: EngineHistory) -> float | None:
+    """KV usage above the release's idle floor with nothing running for long enough."""
+    reading = engine.reading
+    if reading is None or reading.kv_usage_ratio is None or engine.idle_since is None:
+        return None
+    if engine.at - engine.idle_since < engine.thresholds.idle_seconds:
+        return None
+    floor = engine.capacity.idle_usage_ratio if engine.capacity is not None else 0.0
+    return reading.kv_usage_ratio if reading.kv_usage_ratio > floor + 1e-9 else None
+
+
+def exhaustion_seconds(engine: EngineHistory) -> float | None:
+    """Time to a full pool by a straight line through the last minute of this life."""
+    reading = engine.reading
+    start = max(engine.at - _FIT_SECONDS, engine.life_started_at)
+    values = engine.usage.since(start)
+    if reading is None or reading.kv_usage_ratio is None or len(values) < 2:
+        return None
+    times = engine.usage.times[-len(values) :]
+    if times[-1] - times[0] < _FIT_AT_LEAST_SECONDS:
+        return None
+    middle, mean = sum(times) / len(times), sum(values) / len(values)
+    spread = sum((at - middle) ** 2 for at in times)
+    slope = (
+        sum((at - middle) * (value - mean) for at, value in zip(times, values, strict=True))
+        / spread
+    )
+    if slope <= 0.0:
+        return None
+    seconds = (1.0 - reading.kv_usage_ratio) / slope
+    return seconds if seconds <= _FARTHEST_SECONDS else None
+
+
+SUBJECT = Subject(
+    (
+        BLOCKS,
+        CAPACITY_BLOCKS,
+        CAPACITY_TOKENS,
+        BYTES,
+        RESERVED_UNUSED,
+        PER_REQUEST,
+        HELD_WHILE_IDLE,
+        EXHAUSTION,
+    ),
+    for_each_engine(measure),
+)

@@ -1,0 +1,50 @@
+"""Poll in, frame out: the whole of the sidecar's thinking, without I/O and without a clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sidecar.history import History
+from sidecar.indicators import measure
+from sidecar.model import Failure, Frame, Page, Poll, Snapshot
+from sidecar.settings import Thresholds
+from sidecar.sources.releases import parse_release
+from sidecar.sources.vllm_text import read_page
+from sidecar.telemetry import Telemetry
+
+
+def understand(poll: Poll) -> Snapshot:
+    """Parse what a poll brought. Pure."""
+    snapshot = Snapshot(
+        at=poll.at,
+        server=None,
+        failure=poll.vllm if isinstance(poll.vllm, Failure) else None,
+        gpus=poll.gpus,
+        vllm_version=poll.vllm_version,
+        max_model_len=poll.max_model_len,
+        phase=poll.phase,
+    )
+    if not isinstance(poll.vllm, Page):
+        return snapshot
+    server = read_page(poll.vllm.text, parse_release(poll.vllm_version))
+    return replace(snapshot, server=server, vllm_seconds=poll.vllm.seconds)
+
+
+class Pipeline:
+    """The same for a live server, a simulation and a recording: only polls differ."""
+
+    def __init__(self, thresholds: Thresholds | None = None) -> None:
+        self.history = History(thresholds)
+        self.telemetry = Telemetry()
+
+    def advance(self, poll: Poll) -> Frame:
+        snapshot = understand(poll)
+        self.history.add(snapshot)
+        self.telemetry.add(snapshot)
+        samples, unavailable = measure(self.history)
+        return Frame(
+            at=poll.at,
+            snapshot=snapshot,
+            samples=(*samples, *self.telemetry.samples()),
+            unavailable=unavailable,
+        )

@@ -1,0 +1,159 @@
+"""Puts the parts together for the commands that keep running: run, demo, record."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from sidecar.exposition import Board
+from sidecar.model import Poll
+from sidecar.pipeline import Pipeline
+from sidecar.poller import Poller
+from sidecar.recordings import Header, Recorder
+from sidecar.runtime import address_of, listen, run_together
+from sidecar.settings import Settings, SettingsError
+from sidecar.simulator import Simulation
+from sidecar.sources import GpuSource
+from sidecar.sources.nvml import NvmlSource, parse_selection
+from sidecar.sources.vllm import VllmSource
+from sidecar.web.application import build_application
+
+log = logging.getLogger(__name__)
+
+_PROGRESS_SECONDS = 10.0
+
+
+async def run_service(settings: Settings) -> int:
+    """The sidecar next to a real server. Returns the exit status."""
+    vllm, gpus = _vllm_source(settings), _gpu_source(settings)
+    listener = listen(settings.host, settings.port)
+    recorder = _recorder(settings)
+    board = Board()
+    poller = _poller(settings, vllm, gpus, board, recorder)
+    log.info("watching %s; metrics at %s/metrics", vllm.address, address_of(listener))
+    try:
+        return await run_together(
+            [("poller", poller.run())], [(build_application(board), listener)]
+        )
+    finally:
+        await _close(vllm, gpus, recorder)
+
+
+async def run_demo(
+    settings: Settings, simulation: Simulation, simulator_host: str, simulator_port: int
+) -> int:
+    """The same pipeline on a simulated server, which is asked over real HTTP."""
+    listener = listen(settings.host, settings.port)
+    simulator_listener = listen(simulator_host, simulator_port)
+    address = address_of(listener)
+    vllm = VllmSource(address_of(simulator_listener))
+    board = Board()
+    poller = _poller(settings, vllm, simulation.gpus, board, None)
+    print(  # noqa: T201 - the result of the command
+        f"A simulated vLLM serves {vllm.address}/metrics; the sidecar watches it.\n"
+        f"Open {address} or run: curl -s {address}/metrics | grep ^vllm_sidecar_\n"
+        "Ctrl-C ends both.",
+        flush=True,
+    )
+    try:
+        return await run_together(
+            [("poller", poller.run()), ("scenario", _tell_scenario(simulation))],
+            [
+                (simulation.application, simulator_listener),
+                (build_application(board), listener),
+            ],
+        )
+    finally:
+        await _close(vllm, simulation.gpus, None)
+
+
+async def run_recorder(settings: Settings, seconds: float | None) -> int:
+    """Record without serving, until a signal or for so many seconds."""
+    vllm, gpus = _vllm_source(settings), _gpu_source(settings)
+    recorder = _recorder(settings)
+    poller = _poller(settings, vllm, gpus, Board(), recorder)
+    log.info("recording %s into %s", vllm.address, settings.record)
+    try:
+        return await run_together(
+            [("poller", poller.run()), ("progress", _tell_progress(poller))], [], seconds=seconds
+        )
+    finally:
+        await _close(vllm, gpus, recorder)
+        log.info("recorded %d polls into %s", poller.polls, settings.record)
+
+
+def _vllm_source(settings: Settings) -> VllmSource:
+    return VllmSource(
+        settings.vllm_address,
+        timeout_seconds=settings.vllm_timeout_seconds,
+        api_key=settings.api_key(),
+    )
+
+
+def _gpu_source(settings: Settings) -> GpuSource:
+    try:
+        return NvmlSource(parse_selection(settings.gpus, setting="--gpus (SIDECAR_GPUS)"))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+
+
+def _recorder(settings: Settings) -> Recorder | None:
+    if settings.record is None:
+        return None
+    name = settings.record.name.removesuffix(".gz").removesuffix(".jsonl")
+    return Recorder(
+        settings.record,
+        Header(
+            name=name,
+            started_at=time.time(),
+            period_seconds=settings.poll_period_seconds,
+            vllm_args=tuple((settings.vllm_args or "").split()),
+        ),
+    )
+
+
+def _poller(
+    settings: Settings,
+    vllm: VllmSource,
+    gpus: GpuSource,
+    board: Board,
+    recorder: Recorder | None,
+) -> Poller:
+    return Poller(
+        vllm,
+        gpus,
+        Pipeline(settings.thresholds),
+        board,
+        period_seconds=settings.poll_period_seconds,
+        recorder=recorder,
+    )
+
+
+async def _close(vllm: VllmSource, gpus: GpuSource, recorder: Recorder | None) -> None:
+    await vllm.close()
+    await gpus.close()
+    if recorder is not None:
+        recorder.close()
+
+
+async def _tell_scenario(simulation: Simulation) -> None:
+    """Say on stderr what is being played, whenever it changes."""
+    told = None
+    while True:
+        if simulation.scenario_now != told:
+            told = simulation.scenario_now
+            log.info("scenario: %s", told)
+        await asyncio.sleep(0.5)
+
+
+async def _tell_progress(poller: Poller) -> None:
+    while True:
+        await asyncio.sleep(_PROGRESS_SECONDS)
+        log.info("%d polls so far; the last: %s", poller.polls, _outcome(poller.last))
+
+
+def _outcome(poll: Poll | None) -> str:
+    if poll is None or poll.vllm is None:
+        return "vLLM has not answered yet"
+    return getattr(poll.vllm, "detail", None) or "vLLM answers"

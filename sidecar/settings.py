@@ -1,0 +1,174 @@
+"""The only reader of environment variables, flags and secret files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    HttpUrl,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "SIDECAR_"
+Ratio = Annotated[float, Field(ge=0.0, le=1.0)]
+Seconds = Annotated[float, Field(gt=0.0)]
+
+
+class SettingsError(Exception):
+    """Settings that cannot be used; the message is one line that names the variable or flag."""
+
+
+class Thresholds(BaseModel):
+    """Where an indicator changes its mind. Each is a setting: `SIDECAR_THRESHOLDS__<NAME>`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rate_at_least_seconds: Seconds = Field(
+        5.0, description="A rate needs this much observed time; before that it is absent."
+    )
+    finished_at_least: float = Field(
+        5.0, gt=0, description="Preemptions per finished request need this many finished ones."
+    )
+    preemption_kv_usage_ratio: Ratio = Field(
+        0.9, description="Below this KV usage a preemption is not a shortage."
+    )
+    suspicion_requests: float = Field(
+        2.0, gt=0, description="Requests that must leave the batch at once to suspect preemption."
+    )
+    suspicion_seconds: Seconds = Field(5.0, description="Within how many seconds they left.")
+    kv_underused_ratio: Ratio = Field(0.5, description="Below this KV usage counts as under-use.")
+    kv_underused_share: Ratio = Field(
+        0.9, description="Share of serving time below it that makes `kv_cache_underused` 1."
+    )
+    kv_underused_window_seconds: Seconds = Field(300.0, description="Window of that share.")
+    kv_underused_serving_seconds: Seconds = Field(
+        60.0, description="Serving time that the window must hold before it is judged."
+    )
+    kv_saturated_ratio: Ratio = Field(0.95, description="At or above this KV usage is saturated.")
+    plateau_seconds: Seconds = Field(5.0, description="A plateau is the median over this time.")
+    drop_window_seconds: Seconds = Field(
+        900.0, description="How far back the concurrency drop test looks."
+    )
+    drop_running_at_least: float = Field(
+        8.0, gt=0, description="Running requests from which a drop of concurrency counts."
+    )
+    drop_concurrency_ratio: Ratio = Field(
+        0.75, description="How far concurrency must fall for the drop test (32 to 4 is 0.875)."
+    )
+    drop_memory_held_ratio: Ratio = Field(
+        0.1, description="GPU memory that falls by less than this share counts as held."
+    )
+    idle_seconds: Seconds = Field(
+        5.0, description="How long nothing must run before blocks still in use are reported."
+    )
+    warmup_serving_seconds: Seconds = Field(
+        60.0, description="Serving time in which vLLM's own memory may still grow normally."
+    )
+    stalled_seconds: Seconds = Field(
+        30.0, description="Time without any progress that makes `engine_stalled` 1."
+    )
+    running_plateau_seconds: Seconds = Field(
+        15.0, description="How long running must stay within 1 while requests wait."
+    )
+    prefix_hits_ignored_ratio: Ratio = Field(
+        0.01, description="Prefix-cache hits up to this share leave the token balance trusted."
+    )
+
+
+class Settings(BaseSettings):
+    """What the sidecar can be told. Each field is an environment variable `SIDECAR_<NAME>`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", frozen=True, extra="forbid"
+    )
+
+    vllm_url: HttpUrl = Field(
+        HttpUrl("http://127.0.0.1:8000"), description="Address of the vLLM server to watch."
+    )
+    vllm_api_key: SecretStr | None = Field(
+        None, description="Key that vLLM was started with (`--api-key`), if it asks for one."
+    )
+    vllm_api_key_file: Path | None = Field(None, description="File that holds that key.")
+    host: str = Field("127.0.0.1", description="Address the sidecar listens on.")
+    port: int = Field(9130, ge=0, le=65535, description="Port it listens on; 0 picks a free one.")
+    gpus: str = Field(
+        "all", description="GPUs to watch: all, none, or indices and UUIDs separated by commas."
+    )
+    poll_period_seconds: float = Field(
+        1.0, ge=0.1, le=60.0, description="How often everything is read, in seconds."
+    )
+    vllm_timeout_seconds: float = Field(
+        5.0, ge=0.5, le=60.0, description="How long one page of vLLM may take altogether."
+    )
+    record: Path | None = Field(None, description="File to record every poll into (gzip).")
+    vllm_log: Path | None = Field(None, description="vLLM's own log file, shared with the sidecar.")
+    vllm_args: str | None = Field(None, description="The flags vLLM was started with, as text.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="How much the sidecar says about itself."
+    )
+    thresholds: Thresholds = Field(default_factory=Thresholds, description="See below.")
+
+    @field_validator("vllm_url")
+    @classmethod
+    def _no_credentials_in_address(cls, value: HttpUrl) -> HttpUrl:
+        if value.username or value.password:
+            raise ValueError("must not hold a user name or password; use SIDECAR_VLLM_API_KEY_FILE")
+        return value
+
+    @property
+    def vllm_address(self) -> str:
+        """The server's base address without a trailing slash or `/metrics`."""
+        return str(self.vllm_url).rstrip("/").removesuffix("/metrics").rstrip("/")
+
+    def api_key(self) -> str | None:
+        """The key from the environment or its file; the file wins. Raises `SettingsError`."""
+        if self.vllm_api_key_file is not None:
+            try:
+                return self.vllm_api_key_file.read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise SettingsError(
+                    f"SIDECAR_VLLM_API_KEY_FILE: cannot read {self.vllm_api_key_file}: "
+                    f"{_reason(error)}"
+                ) from error
+        return self.vllm_api_key.get_secret_value() if self.vllm_api_key else None
+
+
+def load_settings(**given: object) -> Settings:
+    """Flags win over the environment, the environment over the defaults.
+
+    `given` are the flags; None means that a flag was not used. Raises `SettingsError`, also for
+    a misspelt `SIDECAR_` variable, which would otherwise be ignored in silence.
+    """
+    _refuse_unknown_variables()
+    used = {name: value for name, value in given.items() if value is not None}
+    try:
+        return Settings(**used)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        path = [str(part) for part in first["loc"]]
+        variable = PREFIX + "__".join(path).upper()
+        flag = f"--{path[0].replace('_', '-')}" if path and path[0] in used else variable
+        message = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{flag}: {message[:1].lower()}{message[1:]}") from None
+
+
+def _refuse_unknown_variables() -> None:
+    thresholds = {f"THRESHOLDS__{name.upper()}" for name in Thresholds.model_fields}
+    known = {name.upper() for name in Settings.model_fields} | thresholds
+    for variable in sorted(os.environ):
+        if variable.startswith(PREFIX) and variable.removeprefix(PREFIX).upper() not in known:
+            raise SettingsError(
+                f"{variable}: no such setting; `vllm-sidecar run --help` lists them"
+            )
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,1 @@
+"""What the sidecar serves. Every answer only reads the published frame."""

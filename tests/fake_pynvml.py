@@ -1,0 +1,150 @@
+"""A stand-in for the module pynvml: the same names, errors and shapes, and a script for each.
+
+`errors` maps a function name, or `(name, GPU index)`, to the number that it raises; `on_call`
+runs inside each call, to block it or to move a clock. `calls` counts by name and by
+`(name, GPU index)`. A process list is asked by its versioned names only, like a driver's.
+"""
+
+# The names are NVML's own.
+# ruff: noqa: N802, N815
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+MIB = 1024 * 1024
+
+
+class NVMLError(Exception):
+    """Like the real one: compared by number, and therefore without a hash."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__(value)
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NVMLError) and self.value == other.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return f"error {self.value}"
+
+
+class NVMLLibraryMismatchError(Exception):
+    """No NVMLError, as in the real binding."""
+
+
+def h200_memory() -> SimpleNamespace:
+    """As version 2 of the call gives it; the parts add up to the total."""
+    return SimpleNamespace(
+        total=143_771 * MIB, used=126_000 * MIB, free=17_157 * MIB, reserved=614 * MIB
+    )
+
+
+@dataclass(eq=False)
+class FakeGpu:
+    uuid: str | bytes
+    name: str | bytes = "NVIDIA H200"
+    memory: SimpleNamespace = field(default_factory=h200_memory)
+    processes: tuple[SimpleNamespace, ...] = (SimpleNamespace(pid=4242, usedGpuMemory=5 * MIB),)
+
+
+class FakePynvml:
+    """Handles are the `FakeGpu` objects themselves."""
+
+    NVMLError = NVMLError
+    NVMLLibraryMismatchError = NVMLLibraryMismatchError
+    nvmlMemory_v2 = 0x02000028
+
+    def __init__(self, *gpus: FakeGpu, driver: str | bytes = "590.48.01") -> None:
+        self.gpus = list(gpus)
+        self.driver = driver
+        self.errors: dict[str | tuple[str, int], int | Exception] = {}
+        self.calls: Counter[str | tuple[str, int]] = Counter()
+        self.on_call: Callable[[str], None] = lambda name: None
+
+    def _called(self, name: str, handle: FakeGpu | None = None) -> None:
+        self.calls[name] += 1
+        error = self.errors.get(name)
+        if handle is not None:
+            key = (name, self.gpus.index(handle))
+            self.calls[key] += 1
+            error = self.errors.get(key, error)
+        self.on_call(name)
+        if error is not None:
+            raise NVMLError(error) if isinstance(error, int) else error
+
+    def nvmlInit(self) -> None:
+        self._called("nvmlInit")
+
+    def nvmlShutdown(self) -> None:
+        self._called("nvmlShutdown")
+
+    def nvmlSystemGetDriverVersion(self) -> str | bytes:
+        self._called("nvmlSystemGetDriverVersion")
+        return self.driver
+
+    def nvmlDeviceGetCount(self) -> int:
+        self._called("nvmlDeviceGetCount")
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:
+        self._called("nvmlDeviceGetHandleByIndex", self.gpus[index])
+        return self.gpus[index]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:
+        for gpu in self.gpus:
+            if gpu.uuid in (uuid, uuid.encode()):
+                self._called("nvmlDeviceGetHandleByUUID", gpu)
+                return gpu
+        raise NVMLError(6)
+
+    def nvmlDeviceGetIndex(self, handle: FakeGpu) -> int:
+        self._called("nvmlDeviceGetIndex", handle)
+        return self.gpus.index(handle)
+
+    def nvmlDeviceGetUUID(self, handle: FakeGpu) -> str | bytes:
+        self._called("nvmlDeviceGetUUID", handle)
+        return handle.uuid
+
+    def nvmlDeviceGetName(self, handle: FakeGpu) -> str | bytes:
+        self._called("nvmlDeviceGetName", handle)
+        return handle.name
+
+    def nvmlDeviceGetMemoryInfo(
+        self, handle: FakeGpu, version: int | None = None
+    ) -> SimpleNamespace:
+        if version is not None:
+            self._called("memory_v2", handle)
+            return handle.memory
+        self._called("memory_v1", handle)
+        v2 = handle.memory
+        return SimpleNamespace(total=v2.total, used=v2.used + v2.reserved, free=v2.free)
+
+    def nvmlDeviceGetUtilizationRates(self, handle: FakeGpu) -> SimpleNamespace:
+        self._called("utilization", handle)
+        return SimpleNamespace(gpu=37, memory=12)
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: FakeGpu) -> list[SimpleNamespace]:
+        self._called("processes_v3", handle)
+        return list(handle.processes)
+
+    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: FakeGpu) -> list[SimpleNamespace]:
+        self._called("processes_v2", handle)
+        return list(handle.processes)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: FakeGpu) -> list[SimpleNamespace]:
+        self._called("processes", handle)
+        return list(handle.processes)
+
+
+def one_gpu() -> FakePynvml:
+    return FakePynvml(FakeGpu("GPU-aaaa"))
+
+
+def two_gpus() -> FakePynvml:
+    return FakePynvml(FakeGpu("GPU-aaaa"), FakeGpu("GPU-bbbb"))
