@@ -77,7 +77,7 @@ def _bound(upper: float) -> str:
     return "+Inf" if upper == float("inf") else repr(upper)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Board(Collector):
     """Where the poller hangs the latest frame and readers find it.
 
