@@ -18,7 +18,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
-    except Exception as error:  # noqa: BLE001 - the last line of defence, people get no traceback
+    except Exception as error:  # the last line of defence
         logging.getLogger(__name__).debug("trace of the defect", exc_info=True)
         sys.stderr.write(
             f"vllm-sidecar: a defect in the sidecar: {type(error).__name__}: {error}; "

@@ -150,7 +150,7 @@ class EngineHistory:
             if histogram is not None:
                 kept = self.histograms.setdefault(name, [])
                 kept.append((at, histogram))
-                while len(kept) > 2 and kept[1][0] < at - 60.0:
+                while len(kept) > 2 and kept[1][0] <= at - 60.0:
                     del kept[0]
 
     def _accumulate(self, at: float, reading: EngineReading, step: float) -> None:

@@ -6,11 +6,11 @@ no longer exported. Rendering happens once a frame and format, however many clie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -43,6 +43,30 @@ def families(frame: Frame) -> Iterator[Metric]:
         samples = grouped.get(declaration.name)
         if samples:
             yield _family(declaration, samples)
+
+
+def render_families(frame: Frame, leave_out: Collection[str] = ()) -> bytes:
+    """The text exposition of one frame alone, less the names to leave out."""
+    registry = CollectorRegistry()
+    registry.register(_Families(frame, leave_out))
+    return generate_latest(registry)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Families(Collector):
+    frame: Frame
+    leave_out: Collection[str]
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        left_out = {NAMESPACE + name.removesuffix("_total") for name in self.leave_out}
+        return (
+            family
+            for family in families(self.frame)
+            if family.name.removesuffix("_total") not in left_out
+        )
 
 
 def _unavailable_samples(unavailable: Iterable[Unavailable]) -> list[Sample]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from statistics import median
 
 from sidecar.engine_history import HOUR, EngineHistory
 from sidecar.indicators.subject import Outcome, Subject, for_each_engine, outcome
@@ -44,7 +43,7 @@ STEP_P95 = Declaration(
     "iteration_tokens_p95", "95th percentile of tokens in an engine step over 60 s."
 )
 STEP_LARGEST = Declaration(
-    "iteration_tokens_largest_bucket",
+    "iteration_tokens_largest",
     "Upper bound of the largest step-size bucket that a step of the last 60 s fell into.",
 )
 QUEUE_P95 = Declaration(
@@ -107,7 +106,7 @@ def running_plateau(engine: EngineHistory) -> float | None:
     waiting = engine.waiting.within(engine.at, seconds)
     if not running or not waiting or min(waiting) <= 0 or max(running) - min(running) > 1:
         return None
-    return median(running)
+    return max(running)
 
 
 def best_rate(engine: EngineHistory) -> tuple[float, float] | None:

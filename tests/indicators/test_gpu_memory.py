@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from synthetic import GIB, engine, gpu, history, measured, reason, snapshot
+
+from sidecar.history import History
+
+
+def owners(seen: History) -> tuple[float | None, float | None, float | None]:
+    """GiB of vLLM, of others, and of nobody knows whom."""
+    found = [
+        measured(seen, "gpu_memory_owner_bytes", owner) for owner in ("vllm", "other", "unknown")
+    ]
+    return tuple(None if one is None else one / GIB for one in found)  # type: ignore[return-value]
+
+
+def test_before_the_first_page_nobody_owns_anything() -> None:
+    seen = history(snapshot(0, gpus=[gpu(20, {1: 20 * GIB})], failure="refused"))
+    assert owners(seen) == (None, None, 20.0)
+    assert reason(seen, "gpu_memory_owner_bytes") == "owners_unknown"
+
+
+def test_processes_at_the_first_page_are_the_servers() -> None:
+    seen = history(
+        snapshot(0, engine(), gpus=[gpu(30, {1: 20 * GIB, 2: 9 * GIB})]),
+        snapshot(1, engine(), gpus=[gpu(45, {1: 20 * GIB, 2: 9 * GIB, 3: 15 * GIB})]),
+    )
+    assert owners(seen) == (29.0, 15.0, 1.0)
+
+
+def test_a_neighbour_stays_a_neighbour_when_the_server_restarts() -> None:
+    seen = history(
+        snapshot(0, engine(), gpus=[gpu(20, {1: 20 * GIB})]),
+        snapshot(1, engine(), gpus=[gpu(35, {1: 20 * GIB, 3: 15 * GIB})]),
+        snapshot(2, gpus=[gpu(15, {3: 15 * GIB})], failure="refused"),
+        snapshot(3, engine(), gpus=[gpu(35, {7: 20 * GIB, 3: 15 * GIB})], started=99.0),
+    )
+    assert owners(seen) == (20.0, 15.0, 0.0)
+
+
+def test_a_process_of_unknown_size_is_not_nothing() -> None:
+    seen = history(snapshot(0, engine(), gpus=[gpu(30, {1: 20 * GIB, 2: None})]))
+    assert owners(seen) == (None, None, 30.0)
+
+
+def test_without_a_process_list_the_total_at_the_first_page_is_the_servers() -> None:
+    seen = history(
+        snapshot(0, engine(), gpus=[gpu(30, {})]),
+        snapshot(1, engine(), gpus=[gpu(42, {})]),
+    )
+    assert owners(seen) == (30.0, 12.0, 0.0)
+    assert reason(seen, "gpu_memory_growth_bytes") == "owners_unknown"
+
+
+def test_an_unreadable_device_is_not_an_empty_one() -> None:
+    broken = replace(gpu(0), memory=None, error="GPU is lost")
+    seen = history(snapshot(0, engine(), gpus=[broken]))
+    assert measured(seen, "gpu_up") == 0.0
+    assert measured(seen, "gpu_memory_used_bytes") is None
+    assert reason(seen, "gpu_memory_used_bytes") == "not_readable"
+
+
+def test_one_broken_device_leaves_the_other() -> None:
+    broken = replace(gpu(0, index=1), memory=None, error="GPU is lost")
+    seen = history(snapshot(0, engine(), gpus=[gpu(30), broken]))
+    assert measured(seen, "gpu_up", "0", "GPU-0") == 1.0
+    assert measured(seen, "gpu_up", "1", "GPU-1") == 0.0
+    assert measured(seen, "gpu_memory_used_bytes", "0", "GPU-0") == 30.0 * GIB
+
+
+def test_devices_that_never_answered_do_not_stand_for_each_other() -> None:
+    lost = [replace(gpu(0, index=i), uuid="", memory=None, error="lost") for i in (0, 1)]
+    seen = history(snapshot(0, engine(), gpus=lost))
+    assert measured(seen, "gpu_up", "0", "") == 0.0
+    assert measured(seen, "gpu_up", "1", "") == 0.0
+
+
+def test_a_driver_without_reserved_memory_says_so() -> None:
+    device = gpu(30)
+    assert device.memory is not None
+    old = replace(device, memory=replace(device.memory, reserved_bytes=None))
+    assert reason(history(snapshot(0, gpus=[old])), "gpu_memory_reserved_bytes") == "old_driver"
+
+
+def grown(*held: int) -> History:
+    """A minute of serving at the first size, then a poll a minute at each of the others."""
+    sizes = [held[0]] * 61 + list(held[1:])
+    return history(
+        *(
+            snapshot(
+                float(t) if t < 61 else 60.0 + 20.0 * (t - 60),
+                engine(running=1.0, generation_tokens_total=float(t)),
+                gpus=[gpu(size, {1: size * GIB})],
+            )
+            for t, size in enumerate(sizes)
+        )
+    )
+
+
+def test_growth_is_judged_after_the_first_load() -> None:
+    assert reason(grown(30), "gpu_memory_growth_bytes") == "warming_up"
+    assert measured(grown(30, 30, 31), "gpu_memory_growth_bytes") == 1.0 * GIB
+    assert measured(grown(30, 30, 29), "gpu_memory_growth_bytes") == -1.0 * GIB
+
+
+def test_slope_needs_ten_minutes_and_ignores_a_jump() -> None:
+    assert reason(grown(30, *[30] * 20), "gpu_memory_growth_bytes_per_hour") == "too_short_observed"
+    jump = grown(30, *[30] * 30, *[34] * 10)
+    assert measured(jump, "gpu_memory_growth_bytes_per_hour") == 0.0
+    assert measured(jump, "gpu_memory_exhaustion_seconds") is None
+    # A GiB each 100 s is 36 in an hour, and 80 - 40 GiB are left for 4,000 s.
+    steady = grown(30, *[31 + t // 5 for t in range(46)])
+    slope = measured(steady, "gpu_memory_growth_bytes_per_hour")
+    assert slope == pytest.approx(36 * GIB, rel=0.05)
+    assert measured(steady, "gpu_memory_exhaustion_seconds") == pytest.approx(4_000, rel=0.06)
+
+
+def test_a_failing_source_leaves_no_device() -> None:
+    seen = history(snapshot(0, engine(), gpus=[gpu(30)]), snapshot(1, engine()))
+    assert measured(seen, "gpu_memory_used_bytes") is None
