@@ -52,7 +52,7 @@ LOAD_BEARING_WORDS: dict[str, tuple[str, ...]] = {
         "good use", "change nothing unless", *MORE_KV_CACHE, "--watermark 0.3", "0.24",
         "--max-num-seqs", "throughput", "replica",
     ),
-    "VllmSidecarSourceDown (critical)": ("log", "vllm-sidecar explain", "/health", "reason"),
+    "VllmSidecarSourceDown (critical)": ("log", "/health", "reason"),
     "VllmSidecarSourceDown (warning)": ("reason", "reboot", "recreated"),
     "VllmSidecarDown (critical)": ("/-/healthy", "disturbs nothing"),
     "VllmSidecarDataStale (warning)": ("clocks", "restart the sidecar"),
