@@ -1,0 +1,1 @@
+"""Tests against real servers: a real vLLM, Prometheus and Alertmanager, all on loopback."""
