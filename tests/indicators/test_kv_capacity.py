@@ -80,6 +80,13 @@ def test_unused_reserve_needs_the_bytes() -> None:
     assert measured(history(snapshot(0, engine())), "kv_cache_reserved_unused_bytes") is None
 
 
+def test_the_bytes_of_an_overridden_pool_are_not_the_stated_ones() -> None:
+    config = replace(CACHE, kv_cache_memory_bytes=2**30, num_gpu_blocks_override=40)
+    seen = history(snapshot(0, engine(cache=config)))
+    assert measured(seen, "kv_cache_bytes") is None
+    assert measured(seen, "kv_cache_reserved_unused_bytes") is None
+
+
 def test_held_while_idle_needs_some_seconds() -> None:
     polls = [snapshot(float(t), engine(kv_usage_ratio=0.2)) for t in range(6)]
     assert measured(history(*polls[:5]), "kv_cache_held_while_idle_ratio") is None
