@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -123,7 +125,8 @@ def demo(
         str, typer.Option("--simulator-host", help="Address the simulated vLLM listens on.")
     ] = "127.0.0.1",
     simulator_port: Annotated[
-        int, typer.Option("--simulator-port", help="Its port; 0 picks a free one.")
+        int,
+        typer.Option("--simulator-port", min=0, max=65535, help="Its port; 0 picks a free one."),
     ] = 0,
     log_level: LogLevel = None,
 ) -> None:
@@ -192,17 +195,23 @@ def replay(
 
     try:
         factor = parse_speed(speed, serve=serve)
+    except ValueError as error:
+        _fail(f"--speed: {error}")
+    try:
         opened = open_recording(recording)
         if serve:
             _exit_with(run_replay_server(settings, opened, factor))
-        if as_json:
-            write_json_lines(opened, settings.thresholds, factor, sys.stdout)
-        else:
-            print_summary(opened, settings.thresholds, factor, sys.stdout)
+        play = write_json_lines if as_json else print_summary
+        try:
+            play(opened, settings.thresholds, factor, sys.stdout)
+        finally:
+            sys.stdout.flush()
     except RecordingError as error:
         _fail(error)
-    except ValueError as error:
-        _fail(f"--speed: {error}")
+    except BrokenPipeError:
+        # `head` has seen enough; what is still buffered must not be written at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -210,7 +219,9 @@ def replay(
 @application.command()
 def webhook(
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = 9131,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on.")
+    ] = 9131,
 ) -> None:
     """Receive Alertmanager's messages and print them, a line an alert.
 
@@ -246,9 +257,10 @@ def healthcheck(
     import httpx
 
     if url is None:
+        from sidecar.addresses import reachable_address
+
         settings = _settings()
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
-        url = f"http://{host}:{settings.port}"
+        url = reachable_address(settings.host, settings.port)
     try:
         answer = httpx.get(f"{url.rstrip('/')}/-/healthy", timeout=timeout_seconds, trust_env=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -283,7 +295,11 @@ def _log_to_stderr(level: str) -> None:
 
 
 def _exit_with(work: object) -> NoReturn:
-    """Run a command's coroutine; its result is the exit status."""
+    """Run a command's coroutine; its result is the exit status.
+
+    The process then ends at once: a name that is being looked up leaves a thread in the system's
+    resolver for many seconds, for which Python would wait. All else was closed by then.
+    """
     from collections.abc import Coroutine
 
     from sidecar.recordings import RecordingError
@@ -291,10 +307,14 @@ def _exit_with(work: object) -> NoReturn:
     from sidecar.settings import SettingsError
 
     assert isinstance(work, Coroutine)  # noqa: S101 - narrowing for the type checker
-    try:
-        status = asyncio.run(work)
-    except (ListenError, RecordingError, SettingsError) as error:
-        _fail(error)
-    except KeyboardInterrupt:
-        status = 0
-    raise typer.Exit(status)
+    with asyncio.Runner() as runner:
+        try:
+            status = runner.run(work)
+        except (ListenError, RecordingError, SettingsError) as error:
+            _fail(error)
+        except KeyboardInterrupt:
+            status = 0
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)

@@ -59,7 +59,11 @@ class EngineHistory:
         self.usage_sum = 0.0
         self.balance = TokenBalance(thresholds)
         self.fragmentation = Points(HOUR)
+        self.suspicions = Points(_SHORT)
+        self.hourly_peaks: dict[int, float] = {}
         self.idle_since: float | None = None
+        self.held_idle_since: float | None = None
+        self._finished_at_start: float | None = None
         self.last_progress_at = 0.0
         self.awake_since = 0.0
 
@@ -86,6 +90,7 @@ class EngineHistory:
         self.reading, self.at = reading, at
         self.capacity = capacity_of(reading, release)
         self._measure(at, reading, previous, restarted=restarted)
+        self.suspicions.append(at, float(self._suspect_preemption(reading)))
         self._accumulate(at, reading, step)
         self._watch_progress(at, reading, previous, gap=step == 0.0)
         self._balance(at, reading)
@@ -99,6 +104,51 @@ class EngineHistory:
         """Seconds with running requests since the last (re)start that was seen."""
         values = self.serving_seconds.since(self.life_started_at)
         return values[-1] - values[0] if values else 0.0
+
+    @property
+    def serving_peak_usage_ratio(self) -> float | None:
+        """Highest KV usage with running requests in the last 24 hours of this life."""
+        return max(self.hourly_peaks.values(), default=None)
+
+    def finished_of_life(self) -> float | None:
+        """Requests finished since the sidecar met this life of the engine."""
+        reading = self.reading
+        if reading is None or reading.finished_total is None or self._finished_at_start is None:
+            return None
+        return reading.finished_total - self._finished_at_start
+
+    def finished_mean_tokens(self) -> float | None:
+        """Prompt and generation tokens of all requests that vLLM has finished, on average."""
+        reading = self.reading
+        if reading is None or not reading.finished_total:
+            return None
+        prompt = reading.finished_prompt_tokens_total
+        generated = reading.finished_generation_tokens_total
+        if prompt is None or generated is None:
+            return None
+        return (prompt + generated) / reading.finished_total
+
+    def suspicions_within(self, seconds: float) -> int:
+        """At how many polls of the last seconds the queue looked like preemption."""
+        return sum(1 for found in self.suspicions.within(self.at, seconds) if found)
+
+    def _suspect_preemption(self, reading: EngineReading) -> bool:
+        """Running fell and waiting rose by as much on a full pool, and nobody finished instead."""
+        limits, usage = self.thresholds, reading.kv_usage_ratio
+        if reading.running is None or reading.waiting is None or usage is None:
+            return False
+        start = max(self.at - limits.suspicion_seconds, self.life_started_at)
+        left = max(self.running.since(start)) - reading.running
+        queued = reading.waiting - min(self.waiting.since(start))
+        finished = self.total("finished_total").increase(
+            self.at, limits.suspicion_seconds, at_least_seconds=0.0
+        )
+        return (
+            left >= limits.suspicion_requests
+            and queued >= left
+            and (finished is None or finished.amount < left)
+            and usage >= limits.preemption_kv_usage_ratio
+        )
 
     def total(self, name: str) -> Points:
         """A counter of vLLM as a total that survives restarts."""
@@ -117,7 +167,8 @@ class EngineHistory:
 
     def _begin_life(self, at: float) -> None:
         self.life_started_at = self.awake_since = self.last_progress_at = at
-        self.idle_since = None
+        self.idle_since = self.held_idle_since = self._finished_at_start = None
+        self.hourly_peaks.clear()
         self.histograms.clear()
         self.balance.forget()
 
@@ -170,6 +221,10 @@ class EngineHistory:
             )
             self.usage_counts[bound] += 1
             self.usage_sum += usage
+            hour = int(at // HOUR)
+            self.hourly_peaks[hour] = max(usage, self.hourly_peaks.get(hour, 0.0))
+            for old in [known for known in self.hourly_peaks if known <= hour - 24]:
+                del self.hourly_peaks[old]
 
     def _watch_progress(
         self, at: float, reading: EngineReading, previous: EngineReading | None, *, gap: bool
@@ -180,6 +235,13 @@ class EngineHistory:
             self.idle_since = at if self.idle_since is None else self.idle_since
         else:
             self.idle_since = None
+        held = reading.running == 0 and reading.waiting == 0 and not self.is_idle(reading)
+        if not held or reading.kv_usage_ratio is None or reading.sleeping:
+            self.held_idle_since = None
+        elif self.held_idle_since is None:
+            self.held_idle_since = at
+        if self._finished_at_start is None:
+            self._finished_at_start = reading.finished_total
         if gap or reading.sleeping or not reading.running or _moved(previous, reading):
             self.last_progress_at = at
         rate = self.tokens_per_second(10.0)

@@ -23,6 +23,8 @@ from sidecar import indicators, telemetry
 from sidecar.model import Declaration, Frame, Histogram, Sample, Unavailable
 
 NAMESPACE = "vllm_sidecar_"
+_MOST_FORMATS = 8
+"""A client may ask for any version of a format, and each would be kept."""
 
 UNAVAILABLE = Declaration(
     "unavailable_info",
@@ -132,8 +134,13 @@ class Board(Collector):
         frame = self.frame
         if self._rendered[0] is not frame or frame is None:
             self._rendered = (frame, {})
-        encoder, content_type = choose_encoder(accept)
+        try:
+            encoder, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version that is no number
+            encoder, content_type = choose_encoder("")
         cache = self._rendered[1]
         if content_type not in cache:
+            if len(cache) >= _MOST_FORMATS:
+                cache.clear()
             cache[content_type] = (encoder(self._registry), content_type)
         return cache[content_type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sidecar.engine_history import EngineHistory
 from sidecar.memory_history import MemoryHistory
-from sidecar.model import Failure, GpuReport, ServerReading, Snapshot
+from sidecar.model import Failure, GpuReport, HostReading, ServerReading, Snapshot
 from sidecar.settings import Thresholds
 from sidecar.sources.releases import Release, parse_release
 
@@ -30,15 +30,24 @@ class History:
         self._known: dict[tuple[str, str], EngineHistory] = {}
         self._memory = MemoryHistory()
         self.memory: MemoryHistory | None = None
+        self.host: HostReading | None = None
         self._process_start_seconds: float | None = None
         self._timeouts_in_a_row = 0
+        self.restarted_at: float | None = None
+
+    @property
+    def present_pids(self) -> frozenset[int]:
+        """All compute processes that the last poll saw on the watched GPUs."""
+        return self.memory.present_pids if self.memory is not None else frozenset()
 
     def add(self, snapshot: Snapshot) -> None:
         self.at = snapshot.at
+        self.host = snapshot.host
         self.release = parse_release(snapshot.vllm_version) or self.release
         server = snapshot.server
         restarted = server is not None and self._has_restarted(server)
         if restarted:
+            self.restarted_at = snapshot.at
             self._memory.begin_life()
         self._add_memory(snapshot.gpus, snapshot.at, page_is_good=_is_good(server))
         if server is not None:

@@ -2,7 +2,8 @@
 
 A process id says nothing by itself: the driver reports host pids, which a container cannot
 look up. So the processes present at the first good page of a life of the server are taken as
-the server's own, and whatever comes later as somebody else's.
+the server's own, and whatever comes later as somebody else's, another vLLM included. Where
+titles tell that some of those present are vLLM's, the others with a title are not.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from statistics import median
 
 from sidecar.model import GpuReading, GpuReport
 from sidecar.points import Points
+from sidecar.process_titles import says_vllm
 
 HOUR = 3600.0
 HALF_AN_HOUR = 1800.0
@@ -41,8 +43,14 @@ class DeviceHistory:
         self.owners: Owners | None = None
         self.used = Points(HOUR)
         self.vllm = Points(HALF_AN_HOUR)
+        self.other = Points(HALF_AN_HOUR)
         self.first_used_bytes: int | None = None
         self.warmup_peak_bytes: int | None = None
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Compute processes on this device at the last poll."""
+        return _pids([self.reading]) if self.reading is not None else frozenset()
 
 
 class MemoryHistory:
@@ -57,6 +65,11 @@ class MemoryHistory:
         self.driver_version: str | None = None
         self.warming_up = True
 
+    @property
+    def present_pids(self) -> frozenset[int]:
+        """Compute processes on all devices at the last poll."""
+        return frozenset(pid for device in self.devices.values() for pid in device.pids)
+
     def begin_life(self) -> None:
         """The server restarted: its processes and its warm-up are new."""
         self.own_pids = None
@@ -70,9 +83,8 @@ class MemoryHistory:
         self.warming_up = warming_up
         readings = report.gpus[:MOST_DEVICES]
         if page_is_good and self.own_pids is None:
-            present = _pids(readings)
-            self.own_pids = (present - self._other_pids) or None
-        if self.own_pids is not None:
+            self.own_pids = _pids_of_server(readings, self._other_pids) or None
+        if self.own_pids is not None and page_is_good:
             self._other_pids = _pids(readings) - self.own_pids
         for gone in self.devices.keys() - {_key(reading) for reading in readings}:
             del self.devices[gone]
@@ -100,7 +112,9 @@ class MemoryHistory:
             device.first_used_bytes = used
         device.owners = self._owners(reading, used, device.first_used_bytes)
         device.used.append(at, used)
-        held = device.owners.vllm_bytes
+        held, foreign = device.owners.vllm_bytes, device.owners.other_bytes
+        if foreign is not None:
+            device.other.append(at, foreign)
         if held is not None:
             device.vllm.append(at, held)
             if warming_up:
@@ -111,7 +125,8 @@ class MemoryHistory:
         if processes is None:
             return Owners(None, None, used)
         if not processes and self.own_pids is None:
-            if first_used_bytes is None:
+            # The memory of a whole host is used by much else, and never by vLLM alone.
+            if first_used_bytes is None or reading.unified:
                 return Owners(None, None, used)
             other = max(0, used - first_used_bytes)
             return Owners(used - other, other, 0, assumed=True)
@@ -123,8 +138,9 @@ class MemoryHistory:
                 complete = False
             elif process.pid in self.own_pids:
                 own += process.used_bytes
-            else:
+            elif process.pid in self._other_pids:
                 other += process.used_bytes
+            # A process that came while the server was away may be its next life: not known yet.
         unknown = max(0, used - own - other)
         return Owners(own, other, unknown) if complete else Owners(None, None, used)
 
@@ -185,6 +201,23 @@ def _thin(points: Points, now: float, bins: int = 40) -> list[tuple[float, float
 def _key(reading: GpuReading) -> str:
     """A device that never answered has no UUID yet; its index tells it apart until then."""
     return reading.uuid or f"index {reading.index}"
+
+
+def _pids_of_server(readings: Iterable[GpuReading], others: frozenset[int]) -> frozenset[int]:
+    """Of the processes at the first good page, those that are vLLM's as far as can be known.
+
+    A title proves a neighbour only beside one that says vLLM: a server may also be a script of
+    one's own, of which nothing but "python" is known. A process without a title counts as present.
+    """
+    present = [
+        process
+        for reading in readings
+        for process in (reading.processes or ())
+        if process.pid not in others
+    ]
+    if any(says_vllm(process.title) for process in present):
+        present = [p for p in present if p.title is None or says_vllm(p.title)]
+    return frozenset(process.pid for process in present)
 
 
 def _pids(readings: Iterable[GpuReading]) -> frozenset[int]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 MetricKind = Literal["gauge", "counter", "histogram"]
+Severity = Literal["info", "warning", "critical"]
+Confidence = Literal["low", "medium", "high"]
 
 # ---------------------------------------------------------------------------------------------
 # What a poll saw, before anything is interpreted. A recording stores exactly this.
@@ -52,10 +54,15 @@ class GpuMemory:
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """A compute process on a device. `used_bytes` is None where the driver does not say."""
+    """A compute process on a device. `used_bytes` is None where the driver does not say.
+
+    `title` is what the process is, in a few words of a closed kind (see `process_titles.py`):
+    None where that could not be found out, as in a container that sees other pids than the host.
+    """
 
     pid: int
     used_bytes: int | None
+    title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,9 @@ class GpuReading:
     """One device. Each field that could not be read is None; `error` says why, for people.
 
     `processes` is None when the list could not be had and empty when no process is visible,
-    which inside a container may mean the same.
+    which inside a container may mean the same. `unified` marks a device without memory of its
+    own: `memory` is then the host's, which every program on it shares. `mig_instance` is set for
+    a part of a partitioned GPU ("gi 3"): `uuid` is the part's and `index` the whole GPU's.
     """
 
     index: int
@@ -74,6 +83,8 @@ class GpuReading:
     memory_bandwidth_ratio: float | None = None
     processes: tuple[GpuProcess, ...] | None = None
     error: str | None = None
+    unified: bool = False
+    mig_instance: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +97,23 @@ class GpuReport:
 
 
 @dataclass(frozen=True, slots=True)
+class HostReading:
+    """The host's memory. `memory_available_bytes` is what programs may still take, caches given
+    back included; a limit of the sidecar's own container is no part of it."""
+
+    memory_total_bytes: int
+    memory_available_bytes: int
+    swap_total_bytes: int
+    swap_free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Poll:
     """One tick: what each source said. `vllm` is None while a slow answer is still awaited.
 
     `gpus` is None when no GPU source is configured, and a `Failure` when there should be one.
+    `host` is None where the system does not tell. `health` is what `/health` answered after a
+    failed page, `paused` what `/is_paused` answered while nothing moved; None where not asked.
     """
 
     at: float
@@ -98,6 +122,9 @@ class Poll:
     vllm_version: str | None = None
     max_model_len: int | None = None
     phase: str | None = None
+    host: HostReading | None = None
+    health: bool | None = None
+    paused: bool | None = None
 
 
 # ---------------------------------------------------------------------------------------------
@@ -169,6 +196,15 @@ class EngineReading:
 
 
 @dataclass(frozen=True, slots=True)
+class LoraAdapters:
+    """The newest `vllm:lora_requests_info`: how many adapters fit, which run, which wait."""
+
+    max_lora: int
+    running: tuple[str, ...]
+    waiting: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ServerReading:
     """A whole page of vLLM, understood.
 
@@ -185,6 +221,7 @@ class ServerReading:
     pending: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
     invalid: Mapping[str, int] = field(default_factory=dict)
+    lora: LoraAdapters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +236,9 @@ class Snapshot:
     max_model_len: int | None = None
     vllm_seconds: float | None = None
     phase: str | None = None
+    host: HostReading | None = None
+    health: bool | None = None
+    paused: bool | None = None
 
 
 # ---------------------------------------------------------------------------------------------
@@ -237,6 +277,68 @@ class Unavailable:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """A figure that a verdict rests on. `threshold` is what it was held against, if anything."""
+
+    name: str
+    value: float | str
+    unit: str = ""
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One change to make: a launch flag (or what else to do), from which value to which.
+
+    `expect` says what it should do to which figure, `why` the arithmetic, its cost and when to
+    step back. `current` and `to` are text because flags are.
+    """
+
+    flag: str
+    to: str | None
+    expect: str
+    why: str
+    current: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Avoid:
+    """A tempting lever that would not help here, and why."""
+
+    flag: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a verdict is about; an empty text is "not one in particular"."""
+
+    model_name: str = ""
+    engine: str = ""
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A conclusion with its evidence. `missing` names signals that would have told more.
+
+    `since` and `until` are the unix seconds it held; None while that is not known or not over.
+    """
+
+    code: str
+    severity: Severity
+    confidence: Confidence
+    summary: str
+    scope: Scope = Scope()
+    evidence: tuple[Evidence, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    avoid: tuple[Avoid, ...] = ()
+    missing: tuple[str, ...] = ()
+    since: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """Everything that one poll leads to. Readers get a whole frame or the one before it."""
 
@@ -244,3 +346,4 @@ class Frame:
     snapshot: Snapshot
     samples: tuple[Sample, ...]
     unavailable: tuple[Unavailable, ...]
+    verdicts: tuple[Verdict, ...] = ()

@@ -23,6 +23,9 @@ def understand(poll: Poll) -> Snapshot:
         vllm_version=poll.vllm_version,
         max_model_len=poll.max_model_len,
         phase=poll.phase,
+        host=poll.host,
+        health=poll.health,
+        paused=poll.paused,
     )
     if not isinstance(poll.vllm, Page):
         return snapshot

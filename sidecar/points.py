@@ -70,6 +70,12 @@ class Points:
         first = bisect_left(self.times, now - seconds)
         return self.times[-1] - self.times[first] if first < len(self.times) else 0.0
 
+    def covered_seconds(self, now: float, seconds: float) -> float:
+        """How much of the window its points speak for: each for the time since the one before."""
+        first = bisect_right(self.times, now - seconds)
+        start = self.times[first - 1] if first > 0 else self.times[first] if self.times else now
+        return min(seconds, now - start)
+
     def increase(self, now: float, seconds: float, *, at_least_seconds: float) -> Increase | None:
         """Growth of a never-falling total over a trailing window, measured up to `now`.
 

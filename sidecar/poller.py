@@ -7,11 +7,12 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 from sidecar.exposition import Board
-from sidecar.model import Failure, Page, Poll
+from sidecar.model import Failure, HostReading, Page, Poll
 from sidecar.pipeline import Pipeline
-from sidecar.recordings import Recorder
+from sidecar.recordings import Recorder, RecordingError
 from sidecar.sources import GpuSource
 from sidecar.sources.vllm import Identity, VllmSource
 
@@ -23,10 +24,13 @@ _LONGEST_BACK_OFF_SECONDS = 30.0
 class Poller:
     """The heartbeat.
 
-    At most one page of vLLM is awaited at any time. A page that is late does not hold up the
+    At most one answer of vLLM is awaited at any time. One that is late does not hold up the
     GPUs: the poll goes out without it, and the page belongs to the poll at which it arrives.
     A server that is slow is asked less often, so that it spends no more than half of its time
     on us; one that times out twice in a row is asked ever more rarely, up to 30 s apart.
+
+    A recording that cannot be continued ends, and nothing else does, unless `must_record`: then
+    `run` raises the `RecordingError`.
     """
 
     def __init__(
@@ -38,6 +42,8 @@ class Poller:
         *,
         period_seconds: float = 1.0,
         recorder: Recorder | None = None,
+        must_record: bool = False,
+        read_host: Callable[[], HostReading | None] = lambda: None,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -47,13 +53,18 @@ class Poller:
         self._board = board
         self._period_seconds = period_seconds
         self._recorder = recorder
+        self._must_record = must_record
+        self._read_host = read_host
         self._wall_clock = wall_clock
         self._clock = clock
         self._page: asyncio.Task[Page | Failure] | None = None
+        self._page_asked_at = -math.inf
         self._next_page_at = -math.inf
         self._timeouts_in_a_row = 0
+        self._asking: asyncio.Task[Identity] | None = None
         self._identity: Identity | None = None
         self._last_failure: str | None = None
+        self._last_polled_at = -math.inf
         self.polls = 0
         self.last: Poll | None = None
 
@@ -71,59 +82,103 @@ class Poller:
                     due += skipped * self._period_seconds
                 await asyncio.sleep(due - self._clock())
         finally:
-            if self._page is not None:
-                self._page.cancel()
+            for task in (self._page, self._asking):
+                if task is not None:
+                    task.cancel()
 
     async def poll_once(self) -> Poll:
         """Read everything once and publish what follows from it."""
-        if self._page is None and self._clock() >= self._next_page_at:
+        started = self._clock()
+        patience_ends = started + 0.8 * self._period_seconds
+        if self._page is None and self._asking is None and started >= self._next_page_at:
+            self._page_asked_at = started
             self._page = asyncio.create_task(self._vllm.read())
         gpus = asyncio.create_task(self._gpus.read())
-        if self._page is not None:
-            await asyncio.wait({self._page}, timeout=0.8 * self._period_seconds)
+        await self._wait_for(self._page, patience_ends)
+        answer = self._collect_page()
+        await self._wait_for(self._asking, patience_ends)
+        self._collect_identity()
         poll = Poll(
-            at=self._wall_clock(),
-            vllm=await self._collect_page(),
+            at=self._wall_time(),
+            vllm=answer,
             gpus=await gpus,
             vllm_version=self._identity.version if self._identity else None,
             max_model_len=self._identity.max_model_len if self._identity else None,
+            host=self._read_host(),
         )
         self._board.publish(self._pipeline.advance(poll))
-        if self._recorder is not None:
-            self._recorder.add(poll)
+        self._record(poll)
         self.polls += 1
         self.last = poll
         return poll
 
-    async def _collect_page(self) -> Page | Failure | None:
+    async def _wait_for(self, task: asyncio.Task[Any] | None, until: float) -> None:
+        if task is not None:
+            await asyncio.wait({task}, timeout=max(0.0, until - self._clock()))
+
+    def _wall_time(self) -> float:
+        """Unix time, except that it never goes back: everything later is ordered by it."""
+        at, now = self._wall_clock(), self._clock()
+        if self.last is not None and at <= self.last.at:
+            at = self.last.at + max(now - self._last_polled_at, 1e-3)
+        self._last_polled_at = now
+        return at
+
+    def _collect_page(self) -> Page | Failure | None:
         if self._page is None or not self._page.done():
             return None
         answer, self._page = self._page.result(), None
-        now = self._clock()
         if isinstance(answer, Page):
-            self._timeouts_in_a_row = 0
-            self._next_page_at = (
-                now + answer.seconds if answer.seconds > self._period_seconds else now
-            )
-            if self._identity is None:
-                self._identity = await self._vllm.identify()
-                log.info("vLLM answers at %s (%s)", self._vllm.address, self._describe())
-            self._last_failure = None
-            return answer
-        self._identity = None
-        if answer.reason == "timeout":
-            self._timeouts_in_a_row += 1
-            back_off = 2.5 * 2.0 ** min(self._timeouts_in_a_row, 10)
-            self._next_page_at = (
-                now + min(_LONGEST_BACK_OFF_SECONDS, back_off)
-                if self._timeouts_in_a_row > 1
-                else now
-            )
-        if answer.reason != self._last_failure:
-            self._last_failure = answer.reason
-            log.warning("vLLM: %s", answer.detail)
+            self._came_up(answer)
+        else:
+            self._failed(answer)
         return answer
 
-    def _describe(self) -> str:
-        version = self._identity.version if self._identity else None
-        return f"version {version}" if version else "version not stated"
+    def _came_up(self, page: Page) -> None:
+        self._timeouts_in_a_row = 0
+        self._next_page_at = self._clock() + page.seconds
+        if self._identity is None:
+            self._asking = asyncio.create_task(self._vllm.identify())
+        elif self._last_failure is not None:
+            log.info("vLLM answers again at %s", self._vllm.address)
+        self._last_failure = None
+
+    def _failed(self, failure: Failure) -> None:
+        now = self._clock()
+        if failure.reason == "timeout":
+            self._timeouts_in_a_row += 1
+            self._next_page_at = now + _back_off_seconds(self._timeouts_in_a_row)
+        else:
+            self._timeouts_in_a_row = 0
+            self._next_page_at = now + (now - self._page_asked_at)
+        if self._timeouts_in_a_row != 1:  # a single late page is no new server
+            self._identity = None
+        if failure.reason != self._last_failure:
+            self._last_failure = failure.reason
+            log.warning("vLLM: %s", failure.detail)
+
+    def _collect_identity(self) -> None:
+        if self._asking is None or not self._asking.done():
+            return
+        self._identity, self._asking = self._asking.result(), None
+        version = self._identity.version
+        described = f"version {version}" if version else "version not stated"
+        log.info("vLLM answers at %s (%s)", self._vllm.address, described)
+
+    def _record(self, poll: Poll) -> None:
+        if self._recorder is None:
+            return
+        try:
+            self._recorder.add(poll)
+        except RecordingError as error:
+            if self._must_record:
+                raise
+            self._recorder = None
+            log.error("%s; the recording ends here, everything else goes on", error)
+
+
+def _back_off_seconds(timeouts_in_a_row: int) -> float:
+    """At once after the first, for one page may be late; then 10, 20 and 30 s."""
+    if timeouts_in_a_row == 1:
+        return 0.0
+    return min(_LONGEST_BACK_OFF_SECONDS, 10.0 * 2.0 ** (min(timeouts_in_a_row, 4) - 2))

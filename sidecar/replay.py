@@ -15,7 +15,7 @@ from sidecar.exposition import Board
 from sidecar.frame_json import replay_line
 from sidecar.model import Frame, Histogram
 from sidecar.pipeline import Pipeline
-from sidecar.recordings import Recording
+from sidecar.recordings import Recording, RecordingError
 from sidecar.runtime import address_of, listen, run_together
 from sidecar.settings import Settings, Thresholds
 from sidecar.web.application import build_application
@@ -64,18 +64,20 @@ def write_json_lines(
 
 
 def print_summary(recording: Recording, thresholds: Thresholds, speed: float, out: TextIO) -> None:
-    """A line for the last poll of each phase."""
+    """A line for the last poll of each phase. What precedes a fault in the file is shown."""
     header = recording.header
     out.write(f"{header.name}, vLLM {header.vllm_version or 'of unknown release'}\n")
     titles = "".join(f"{title:>13}" for title, _, _ in _SUMMARY)
     out.write(f"{'seconds':>8}  {'phase':<10}{titles}\n")
     last: Frame | None = None
-    for frame in _paced(frames(recording, thresholds), speed):
-        if last is not None and frame.snapshot.phase != last.snapshot.phase:
+    try:
+        for frame in _paced(frames(recording, thresholds), speed):
+            if last is not None and frame.snapshot.phase != last.snapshot.phase:
+                out.write(_summary_line(last, header.started_at))
+            last = frame
+    finally:
+        if last is not None:
             out.write(_summary_line(last, header.started_at))
-        last = frame
-    if last is not None:
-        out.write(_summary_line(last, header.started_at))
 
 
 def _summary_line(frame: Frame, started_at: float) -> str:
@@ -107,8 +109,8 @@ def _paced(source: Iterator[Frame], speed: float) -> Iterator[Frame]:
 async def run_replay_server(settings: Settings, recording: Recording, speed: float) -> int:
     """Serve a recording as if it happened now: times are moved to the present.
 
-    At speed `max` its last frame is served at once. After the end the last frame stays, until a
-    signal ends the command.
+    At speed `max` its last frame is served at once. After the end, also one in the middle of an
+    interrupted file, the last frame stays until a signal ends the command.
     """
     listener = listen(settings.host, settings.port)
     board = Board()
@@ -123,12 +125,18 @@ async def _play(settings: Settings, recording: Recording, speed: float, board: B
     pipeline = Pipeline(settings.thresholds)
     shift: float | None = None
     previous: float | None = None
-    for poll in recording.polls():
-        if previous is not None and speed != math.inf:
-            await asyncio.sleep(max(0.0, (poll.at - previous) / speed))
-        previous = poll.at
-        shift = time.time() - poll.at if shift is None else shift
-        frame = pipeline.advance(poll)
-        board.publish(replace(frame, at=frame.at + shift))
-    log.info("the recording has ended; its last frame stays")
+    try:
+        for poll in recording.polls():
+            # Even without a pause, so that readers and signals get their turn.
+            await asyncio.sleep(max(0.0, (poll.at - previous) / speed) if previous else 0.0)
+            previous = poll.at
+            shift = time.time() - poll.at if shift is None else shift
+            frame = pipeline.advance(poll)
+            board.publish(replace(frame, at=frame.at + shift))
+    except RecordingError as error:
+        if board.frame is None:
+            raise
+        log.error("%s; the last frame before it stays", error)
+    else:
+        log.info("the recording has ended; its last frame stays")
     await asyncio.Event().wait()

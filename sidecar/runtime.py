@@ -12,6 +12,8 @@ from collections.abc import Coroutine, Generator
 import uvicorn
 from fastapi import FastAPI
 
+from sidecar.addresses import reachable_address
+
 log = logging.getLogger(__name__)
 
 _GRACEFUL_SECONDS = 1
@@ -35,21 +37,22 @@ def listen(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        raise ListenError(
-            f"--host {host} --port {port}: cannot listen there: {error.strerror}"
-        ) from error
+        with contextlib.ExitStack() as unless_it_works:
+            listener = unless_it_works.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen()
+            unless_it_works.pop_all()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ListenError(f"--host {host} --port {port}: cannot listen there: {reason}") from error
     return listener
 
 
 def address_of(listener: socket.socket) -> str:
     """The address to type into a browser on this machine."""
     host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
-    return f"http://{host}:{port}"
+    return reachable_address(host, port)
 
 
 def _server(application: FastAPI) -> _Server:
@@ -96,14 +99,18 @@ async def run_together(
         server.should_exit = True
     for task in (*tasks, stopped):
         task.cancel()
-    await asyncio.wait({*tasks, *serving, stopped}, timeout=_GRACEFUL_SECONDS + 0.5)
+    ended, _ = await asyncio.wait({*tasks, *serving, stopped}, timeout=_GRACEFUL_SECONDS + 0.5)
     failed = False
-    for task in done - {stopped}:
-        error = task.exception() if not task.cancelled() else None
-        log.error("%s ended: %s", task.get_name(), _one_line(error))
-        failed = True
+    for task in (*tasks, *serving):
+        error = task.exception() if task in ended and not task.cancelled() else None
+        if task in done or error is not None:
+            log.error("%s ended: %s", task.get_name(), _one_line(error))
+            log.debug("where it ended", exc_info=error)
+            failed = True
     return 1 if failed else 0
 
 
 def _one_line(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {error}" if error is not None else "without being asked to"
+    if error is None:
+        return "without being asked to"
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -10,11 +10,13 @@ from sidecar.exposition import Board
 from sidecar.model import Poll
 from sidecar.pipeline import Pipeline
 from sidecar.poller import Poller
-from sidecar.recordings import Header, Recorder
+from sidecar.recordings import Header, Recorder, RecordingError
 from sidecar.runtime import address_of, listen, run_together
 from sidecar.settings import Settings, SettingsError
 from sidecar.simulator import Simulation
 from sidecar.sources import GpuSource
+from sidecar.sources.gpu_visibility import visible_selection
+from sidecar.sources.host import read_host
 from sidecar.sources.nvml import NvmlSource, parse_selection
 from sidecar.sources.vllm import VllmSource
 from sidecar.web.application import build_application
@@ -27,60 +29,68 @@ _PROGRESS_SECONDS = 10.0
 async def run_service(settings: Settings) -> int:
     """The sidecar next to a real server. Returns the exit status."""
     vllm, gpus = _vllm_source(settings), _gpu_source(settings)
-    listener = listen(settings.host, settings.port)
-    recorder = _recorder(settings)
-    board = Board()
-    poller = _poller(settings, vllm, gpus, board, recorder)
-    log.info("watching %s; metrics at %s/metrics", vllm.address, address_of(listener))
-    try:
-        return await run_together(
-            [("poller", poller.run())], [(build_application(board), listener)]
-        )
-    finally:
-        await _close(vllm, gpus, recorder)
+    with listen(settings.host, settings.port) as listener:
+        recorder = _recorder(settings)
+        board = Board()
+        poller = _poller(settings, vllm, gpus, board, recorder)
+        log.info("watching %s; metrics at %s/metrics", vllm.address, address_of(listener))
+        try:
+            return await run_together(
+                [("poller", poller.run())], [(build_application(board), listener)]
+            )
+        finally:
+            await _close(vllm, gpus)
+            _end_recording(recorder)
 
 
 async def run_demo(
     settings: Settings, simulation: Simulation, simulator_host: str, simulator_port: int
 ) -> int:
     """The same pipeline on a simulated server, which is asked over real HTTP."""
-    listener = listen(settings.host, settings.port)
-    simulator_listener = listen(simulator_host, simulator_port)
-    address = address_of(listener)
-    vllm = VllmSource(address_of(simulator_listener))
-    board = Board()
-    poller = _poller(settings, vllm, simulation.gpus, board, None)
-    print(  # noqa: T201 - the result of the command
-        f"A simulated vLLM serves {vllm.address}/metrics; the sidecar watches it.\n"
-        f"Open {address} or run: curl -s {address}/metrics | grep ^vllm_sidecar_\n"
-        "Ctrl-C ends both.",
-        flush=True,
-    )
-    try:
-        return await run_together(
-            [("poller", poller.run()), ("scenario", _tell_scenario(simulation))],
-            [
-                (simulation.application, simulator_listener),
-                (build_application(board), listener),
-            ],
+    with (
+        listen(settings.host, settings.port) as listener,
+        listen(simulator_host, simulator_port) as simulator_listener,
+    ):
+        address = address_of(listener)
+        vllm = VllmSource(address_of(simulator_listener))
+        board = Board()
+        poller = _poller(settings, vllm, simulation.gpus, board)
+        print(  # noqa: T201 - the result of the command
+            f"A simulated vLLM serves {vllm.address}/metrics; the sidecar watches it.\n"
+            f"Open {address} or run: curl -s {address}/metrics | grep ^vllm_sidecar_\n"
+            "Ctrl-C ends both.",
+            flush=True,
         )
-    finally:
-        await _close(vllm, simulation.gpus, None)
+        try:
+            return await run_together(
+                [("poller", poller.run()), ("scenario", _tell_scenario(simulation))],
+                [
+                    (simulation.application, simulator_listener),
+                    (build_application(board), listener),
+                ],
+            )
+        finally:
+            await _close(vllm, simulation.gpus)
 
 
 async def run_recorder(settings: Settings, seconds: float | None) -> int:
-    """Record without serving, until a signal or for so many seconds."""
+    """Record without serving, until a signal or for so many seconds. Only here is a file that
+    cannot be written the end: there is nothing else to do."""
     vllm, gpus = _vllm_source(settings), _gpu_source(settings)
     recorder = _recorder(settings)
-    poller = _poller(settings, vllm, gpus, Board(), recorder)
+    poller = _poller(settings, vllm, gpus, Board(), recorder, must_record=True)
     log.info("recording %s into %s", vllm.address, settings.record)
     try:
-        return await run_together(
-            [("poller", poller.run()), ("progress", _tell_progress(poller))], [], seconds=seconds
+        status = await run_together(
+            [("recording", poller.run()), ("progress", _tell_progress(poller))],
+            [],
+            seconds=seconds,
         )
     finally:
-        await _close(vllm, gpus, recorder)
+        await _close(vllm, gpus)
+        complete = _end_recording(recorder)
         log.info("recorded %d polls into %s", poller.polls, settings.record)
+    return status if complete else 1
 
 
 def _vllm_source(settings: Settings) -> VllmSource:
@@ -92,6 +102,11 @@ def _vllm_source(settings: Settings) -> VllmSource:
 
 
 def _gpu_source(settings: Settings) -> GpuSource:
+    if settings.visibility:
+        selection, said = visible_selection(settings.visibility)
+        if said is not None:
+            log.info("%s", said)
+        return NvmlSource(selection)
     try:
         return NvmlSource(parse_selection(settings.gpus, setting="--gpus (SIDECAR_GPUS)"))
     except ValueError as error:
@@ -118,7 +133,9 @@ def _poller(
     vllm: VllmSource,
     gpus: GpuSource,
     board: Board,
-    recorder: Recorder | None,
+    recorder: Recorder | None = None,
+    *,
+    must_record: bool = False,
 ) -> Poller:
     return Poller(
         vllm,
@@ -127,14 +144,26 @@ def _poller(
         board,
         period_seconds=settings.poll_period_seconds,
         recorder=recorder,
+        must_record=must_record,
+        # Nothing of this machine stands in between what is simulated.
+        read_host=read_host if isinstance(gpus, NvmlSource) else lambda: None,
     )
 
 
-async def _close(vllm: VllmSource, gpus: GpuSource, recorder: Recorder | None) -> None:
+async def _close(vllm: VllmSource, gpus: GpuSource) -> None:
     await vllm.close()
     await gpus.close()
-    if recorder is not None:
-        recorder.close()
+
+
+def _end_recording(recorder: Recorder | None) -> bool:
+    """Whether all of it could be written; if not, that is told."""
+    try:
+        if recorder is not None:
+            recorder.close()
+    except RecordingError as error:
+        log.error("%s", error)
+        return False
+    return True
 
 
 async def _tell_scenario(simulation: Simulation) -> None:

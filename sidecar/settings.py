@@ -16,6 +16,9 @@ from pydantic import (
     field_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsError as UnreadableVariableError
+
+from sidecar.sources.gpu_visibility import VARIABLES
 
 PREFIX = "SIDECAR_"
 Ratio = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -78,6 +81,21 @@ class Thresholds(BaseModel):
     running_plateau_seconds: Seconds = Field(
         15.0, description="How long running must stay within 1 while requests wait."
     )
+    preemptions_per_finished: float = Field(
+        0.1, gt=0, description="Preemptions per finished request from which they are trouble."
+    )
+    throughput_loss_ratio: Ratio = Field(
+        0.25, description="Loss of tokens per second against the best that makes it critical."
+    )
+    watermark_from_preemptions: float = Field(
+        0.5, gt=0, description="Preemptions per finished request from which a watermark is advised."
+    )
+    fragmentation_ratio: Ratio = Field(
+        0.15, description="Internal fragmentation from which it is worth saying."
+    )
+    leaked_after_seconds: Seconds = Field(
+        120.0, description="How long blocks must be held by nobody to be called leaked."
+    )
     prefix_hits_ignored_ratio: Ratio = Field(
         0.01, description="Prefix-cache hits up to this share leave the token balance trusted."
     )
@@ -87,7 +105,12 @@ class Settings(BaseSettings):
     """What the sidecar can be told. Each field is an environment variable `SIDECAR_<NAME>`."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", frozen=True, extra="forbid"
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        # Compose files pass `${NAME:-}`, which means that nothing was set.
+        env_ignore_empty=True,
+        frozen=True,
+        extra="forbid",
     )
 
     vllm_url: HttpUrl = Field(
@@ -100,7 +123,9 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address the sidecar listens on.")
     port: int = Field(9130, ge=0, le=65535, description="Port it listens on; 0 picks a free one.")
     gpus: str = Field(
-        "all", description="GPUs to watch: all, none, or indices and UUIDs separated by commas."
+        "all",
+        description="GPUs to watch: all, none, or indices and UUIDs (MIG, too) separated by "
+        "commas. When not set, CUDA_VISIBLE_DEVICES or NVIDIA_VISIBLE_DEVICES may narrow it.",
     )
     poll_period_seconds: float = Field(
         1.0, ge=0.1, le=60.0, description="How often everything is read, in seconds."
@@ -124,21 +149,33 @@ class Settings(BaseSettings):
         return value
 
     @property
+    def visibility(self) -> dict[str, str]:
+        """The variables that say which GPUs a process may use, where `gpus` was not given."""
+        if "gpus" in self.model_fields_set:
+            return {}
+        return {name: os.environ[name] for name in VARIABLES if name in os.environ}
+
+    @property
     def vllm_address(self) -> str:
         """The server's base address without a trailing slash or `/metrics`."""
         return str(self.vllm_url).rstrip("/").removesuffix("/metrics").rstrip("/")
 
     def api_key(self) -> str | None:
         """The key from the environment or its file; the file wins. Raises `SettingsError`."""
+        variable, key = "SIDECAR_VLLM_API_KEY", None
         if self.vllm_api_key_file is not None:
+            variable = "SIDECAR_VLLM_API_KEY_FILE"
             try:
-                return self.vllm_api_key_file.read_text("utf-8").strip()
+                key = self.vllm_api_key_file.read_text("utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise SettingsError(
-                    f"SIDECAR_VLLM_API_KEY_FILE: cannot read {self.vllm_api_key_file}: "
-                    f"{_reason(error)}"
+                    f"{variable}: cannot read {self.vllm_api_key_file}: {_reason(error)}"
                 ) from error
-        return self.vllm_api_key.get_secret_value() if self.vllm_api_key else None
+        elif self.vllm_api_key is not None:
+            key = self.vllm_api_key.get_secret_value().strip()
+        if key is not None and not (key and key.isascii() and key.isprintable()):
+            raise SettingsError(f"{variable}: a key is one line of printable ASCII characters")
+        return key
 
 
 def load_settings(**given: object) -> Settings:
@@ -151,13 +188,19 @@ def load_settings(**given: object) -> Settings:
     used = {name: value for name, value in given.items() if value is not None}
     try:
         return Settings(**used)  # type: ignore[arg-type]
+    except UnreadableVariableError:
+        raise SettingsError(
+            f"{PREFIX}THRESHOLDS: not a JSON object; set {PREFIX}THRESHOLDS__<NAME> instead"
+        ) from None
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         path = [str(part) for part in first["loc"]]
         variable = PREFIX + "__".join(path).upper()
         flag = f"--{path[0].replace('_', '-')}" if path and path[0] in used else variable
         message = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"{flag}: {message[:1].lower()}{message[1:]}") from None
+        if message[1:2].islower():  # "Input should be ...", but not "URL scheme should be ..."
+            message = message[:1].lower() + message[1:]
+        raise SettingsError(f"{flag}: {message}") from None
 
 
 def _refuse_unknown_variables() -> None:

@@ -3,6 +3,9 @@
 `errors` maps a function name, or `(name, GPU index)`, to the number that it raises; `on_call`
 runs inside each call, to block it or to move a clock. `calls` counts by name and by
 `(name, GPU index)`. A process list is asked by its versioned names only, like a driver's.
+
+A GPU with `parts` is in MIG mode: each part is a compute instance with a handle of its own, None a
+gap in their count. For a part, the key of `errors` and `calls` is `(name, its UUID)`.
 """
 
 # The names are NVML's own.
@@ -46,15 +49,32 @@ def h200_memory() -> SimpleNamespace:
 
 
 @dataclass(eq=False)
+class FakePart:
+    """A compute instance: number and compute number of it, and the memory of its GPU instance."""
+
+    uuid: str
+    instance: int
+    compute: int
+    memory: SimpleNamespace
+    processes: tuple[SimpleNamespace, ...] = ()
+    name: str = "NVIDIA H200 MIG 1g.18gb"
+
+
+@dataclass(eq=False)
 class FakeGpu:
     uuid: str | bytes
     name: str | bytes = "NVIDIA H200"
     memory: SimpleNamespace = field(default_factory=h200_memory)
     processes: tuple[SimpleNamespace, ...] = (SimpleNamespace(pid=4242, usedGpuMemory=5 * MIB),)
+    busy_percent: int = 37
+    parts: tuple[FakePart | None, ...] | None = None
+
+
+FakeHandle = FakeGpu | FakePart
 
 
 class FakePynvml:
-    """Handles are the `FakeGpu` objects themselves."""
+    """Handles are the `FakeGpu` and `FakePart` objects themselves."""
 
     NVMLError = NVMLError
     NVMLLibraryMismatchError = NVMLLibraryMismatchError
@@ -63,15 +83,16 @@ class FakePynvml:
     def __init__(self, *gpus: FakeGpu, driver: str | bytes = "590.48.01") -> None:
         self.gpus = list(gpus)
         self.driver = driver
-        self.errors: dict[str | tuple[str, int], int | Exception] = {}
-        self.calls: Counter[str | tuple[str, int]] = Counter()
+        self.errors: dict[str | tuple[str, int | str], int | Exception] = {}
+        self.calls: Counter[str | tuple[str, int | str]] = Counter()
         self.on_call: Callable[[str], None] = lambda name: None
 
-    def _called(self, name: str, handle: FakeGpu | None = None) -> None:
+    def _called(self, name: str, handle: FakeHandle | None = None) -> None:
         self.calls[name] += 1
         error = self.errors.get(name)
         if handle is not None:
-            key = (name, self.gpus.index(handle))
+            which = handle.uuid if isinstance(handle, FakePart) else self.gpus.index(handle)
+            key = (name, which)
             self.calls[key] += 1
             error = self.errors.get(key, error)
         self.on_call(name)
@@ -96,27 +117,57 @@ class FakePynvml:
         self._called("nvmlDeviceGetHandleByIndex", self.gpus[index])
         return self.gpus[index]
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:
-        for gpu in self.gpus:
-            if gpu.uuid in (uuid, uuid.encode()):
-                self._called("nvmlDeviceGetHandleByUUID", gpu)
-                return gpu
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeHandle:
+        devices: list[FakeHandle] = [*self.gpus]
+        devices += [part for gpu in self.gpus for part in gpu.parts or () if part is not None]
+        for device in devices:
+            if device.uuid in (uuid, uuid.encode()):
+                self._called("nvmlDeviceGetHandleByUUID", device)
+                return device
         raise NVMLError(6)
+
+    def nvmlDeviceGetMigMode(self, handle: FakeGpu) -> list[int]:
+        self._called("nvmlDeviceGetMigMode", handle)
+        return [0, 0] if handle.parts is None else [1, 1]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: FakeGpu) -> int:
+        self._called("nvmlDeviceGetMaxMigDeviceCount", handle)
+        return 0 if handle.parts is None else 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: FakeGpu, index: int) -> FakePart:
+        self._called("nvmlDeviceGetMigDeviceHandleByIndex", handle)
+        parts = handle.parts or ()
+        part = parts[index] if index < len(parts) else None
+        if part is None:
+            raise NVMLError(6)
+        return part
+
+    def nvmlDeviceGetGpuInstanceId(self, handle: FakePart) -> int:
+        self._called("nvmlDeviceGetGpuInstanceId", handle)
+        return handle.instance
+
+    def nvmlDeviceGetComputeInstanceId(self, handle: FakePart) -> int:
+        self._called("nvmlDeviceGetComputeInstanceId", handle)
+        return handle.compute
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle: FakePart) -> FakeGpu:
+        self._called("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+        return next(gpu for gpu in self.gpus if handle in (gpu.parts or ()))
 
     def nvmlDeviceGetIndex(self, handle: FakeGpu) -> int:
         self._called("nvmlDeviceGetIndex", handle)
         return self.gpus.index(handle)
 
-    def nvmlDeviceGetUUID(self, handle: FakeGpu) -> str | bytes:
+    def nvmlDeviceGetUUID(self, handle: FakeHandle) -> str | bytes:
         self._called("nvmlDeviceGetUUID", handle)
         return handle.uuid
 
-    def nvmlDeviceGetName(self, handle: FakeGpu) -> str | bytes:
+    def nvmlDeviceGetName(self, handle: FakeHandle) -> str | bytes:
         self._called("nvmlDeviceGetName", handle)
         return handle.name
 
     def nvmlDeviceGetMemoryInfo(
-        self, handle: FakeGpu, version: int | None = None
+        self, handle: FakeHandle, version: int | None = None
     ) -> SimpleNamespace:
         if version is not None:
             self._called("memory_v2", handle)
@@ -125,19 +176,21 @@ class FakePynvml:
         v2 = handle.memory
         return SimpleNamespace(total=v2.total, used=v2.used + v2.reserved, free=v2.free)
 
-    def nvmlDeviceGetUtilizationRates(self, handle: FakeGpu) -> SimpleNamespace:
+    def nvmlDeviceGetUtilizationRates(self, handle: FakeHandle) -> SimpleNamespace:
         self._called("utilization", handle)
-        return SimpleNamespace(gpu=37, memory=12)
+        if isinstance(handle, FakePart) or handle.parts is not None:
+            raise NVMLError(3)
+        return SimpleNamespace(gpu=handle.busy_percent, memory=12)
 
-    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: FakeGpu) -> list[SimpleNamespace]:
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: FakeHandle) -> list[SimpleNamespace]:
         self._called("processes_v3", handle)
         return list(handle.processes)
 
-    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: FakeGpu) -> list[SimpleNamespace]:
+    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: FakeHandle) -> list[SimpleNamespace]:
         self._called("processes_v2", handle)
         return list(handle.processes)
 
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: FakeGpu) -> list[SimpleNamespace]:
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: FakeHandle) -> list[SimpleNamespace]:
         self._called("processes", handle)
         return list(handle.processes)
 

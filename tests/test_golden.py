@@ -7,7 +7,7 @@ import pytest
 
 from sidecar.exposition import OWN_NAMES
 
-NAMES = sorted(path.name.removesuffix(".jsonl.gz") for path in golden.RECORDINGS.glob("*.gz"))
+NAMES = sorted(path.name.removesuffix(".jsonl.gz") for path in golden.RECORDINGS.glob("*.jsonl.gz"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,6 +7,7 @@ from sidecar.indicators import (
     concurrency_drop,
     fragmentation,
     gpu_memory,
+    host,
     kv_capacity,
     kv_usage,
     load,
@@ -22,6 +23,7 @@ SUBJECTS: tuple[Subject, ...] = (
     kv_capacity.SUBJECT,
     fragmentation.SUBJECT,
     gpu_memory.SUBJECT,
+    host.SUBJECT,
     load.SUBJECT,
 )
 

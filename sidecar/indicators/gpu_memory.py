@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from sidecar.history import History
 from sidecar.indicators.subject import GPU_LABELS, Outcome, Subject, outcome
 from sidecar.memory_history import HOUR, DeviceHistory, MemoryHistory
-from sidecar.model import Declaration
+from sidecar.model import Declaration, GpuReading
 
 TOTAL = Declaration("gpu_memory_total_bytes", "Memory of the device.", labels=GPU_LABELS)
 USED = Declaration(
@@ -59,8 +59,9 @@ UTILIZATION = Declaration(
 )
 INFO = Declaration(
     "gpu_info",
-    "Always 1; names the device. Join on uuid.",
-    labels=(*GPU_LABELS, "name", "driver_version"),
+    "Always 1; names the device. Join on uuid. unified is true where the memory is the host's, "
+    "mig_instance names the part of a partitioned GPU.",
+    labels=(*GPU_LABELS, "name", "driver_version", "unified", "mig_instance"),
 )
 UP = Declaration(
     "gpu_up", "1 when the device's memory was read at the last poll, else 0.", labels=GPU_LABELS
@@ -83,7 +84,7 @@ def _measure_device(
     reading = device.reading
     if reading is None or memory.at is None:
         return
-    yield outcome(INFO, (*labels, reading.name, memory.driver_version or ""), 1.0)
+    yield outcome(INFO, (*labels, *_description(reading, memory.driver_version)), 1.0)
     yield outcome(UP, labels, float(reading.memory is not None))
     yield outcome(UTILIZATION, labels, reading.utilization_ratio, "not_supported")
     sizes = reading.memory
@@ -93,12 +94,18 @@ def _measure_device(
     yield outcome(TOTAL, labels, float(sizes.total_bytes))
     yield outcome(USED, labels, float(sizes.used_bytes))
     yield outcome(FREE, labels, float(sizes.free_bytes))
-    yield outcome(RESERVED, labels, sizes.reserved_bytes, "old_driver")
+    reason = "unified_memory" if reading.unified else "old_driver"
+    yield outcome(RESERVED, labels, sizes.reserved_bytes, reason)
     if sizes.total_bytes > 0:
         yield outcome(HEADROOM, labels, sizes.free_bytes / sizes.total_bytes)
     for window, seconds in (("60s", 60.0), ("1h", HOUR)):
         yield outcome(PEAK, (*labels, window), max(device.used.within(memory.at, seconds)))
     yield from _measure_owners(memory, device, labels)
+
+
+def _description(reading: GpuReading, driver_version: str | None) -> tuple[str, ...]:
+    unified = "true" if reading.unified else "false"
+    return (reading.name, driver_version or "", unified, reading.mig_instance or "")
 
 
 def _measure_owners(

@@ -99,24 +99,10 @@ def tokens_per_request(engine: EngineHistory) -> float | None:
 
 def suspected(engine: EngineHistory) -> float | None:
     """Whether the queue looks as if requests were thrown back into it. None without a queue."""
-    reading, limits = engine.reading, engine.thresholds
+    reading = engine.reading
     if reading is None or reading.running is None or reading.waiting is None:
         return None
-    if reading.kv_usage_ratio is None:
-        return None
-    start = max(engine.at - limits.suspicion_seconds, engine.life_started_at)
-    running, waiting = engine.running.since(start), engine.waiting.since(start)
-    left = max(running) - reading.running
-    queued = reading.waiting - min(waiting)
-    finished = engine.total("finished_total").increase(
-        engine.at, limits.suspicion_seconds, at_least_seconds=0.0
-    )
-    return float(
-        left >= limits.suspicion_requests
-        and queued >= left
-        and (finished is None or finished.amount < left)
-        and reading.kv_usage_ratio >= limits.preemption_kv_usage_ratio
-    )
+    return None if reading.kv_usage_ratio is None else engine.suspicions.at(engine.at)
 
 
 SUBJECT = Subject(

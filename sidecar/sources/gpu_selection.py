@@ -1,4 +1,4 @@
-"""Which GPUs to watch: the setting's text, and how it picks among the devices that are there."""
+"""Which GPUs to watch: what the setting says, and how it picks among the devices that are there."""
 
 from __future__ import annotations
 
@@ -15,52 +15,77 @@ class NotThereError(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
+class Present:
+    """A device that is there. The first of `uuids` is its own; it answers to all of them.
+
+    A part of a partitioned GPU also answers to the UUID of the whole, and so do the others.
+    """
+
+    index: int
+    uuids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GpuSelection:
     """`wanted` is None for every visible device, and empty for none at all.
 
     Else it lists NVML indices (`nvidia-smi`'s order, which CUDA_VISIBLE_DEVICES does not change)
-    and UUIDs or beginnings of UUIDs.
+    and UUIDs or beginnings of UUIDs. `variable` names the environment variable that it was taken
+    from, if nobody told the sidecar itself: then it narrows the view where it can, and what it
+    lists and is not there is no failure. `any_order` says that its indices may count differently
+    where devices differ.
     """
 
     wanted: tuple[int | str, ...] | None = None
+    variable: str | None = None
+    any_order: bool = False
 
     @property
     def names_devices(self) -> bool:
         """Whether somebody counts on certain devices, so that their absence is a failure."""
-        return bool(self.wanted)
+        return bool(self.wanted) and self.variable is None
 
-    def pick(self, present: Sequence[tuple[int, str]]) -> list[int]:
-        """The positions in `present`, (index, UUID) pairs, of the selected devices, in order.
+    @property
+    def has_indices(self) -> bool:
+        return any(isinstance(each, int) for each in self.wanted or ())
+
+    def pick(self, present: Sequence[Present]) -> list[int]:
+        """The positions in `present` of the selected devices, in order.
 
         Raises `NotThereError` for a listed device that is absent or not told apart.
         """
         if self.wanted is None:
             return list(range(len(present)))
-        return sorted({_position(wanted, present) for wanted in self.wanted})
+        return sorted({at for wanted in self.wanted for at in _positions(wanted, present)})
 
 
 ALL = GpuSelection()
 
 
-def _position(wanted: int | str, present: Sequence[tuple[int, str]]) -> int:
+def _positions(wanted: int | str, present: Sequence[Present]) -> list[int]:
+    """One position, or those of all parts of the partitioned GPU that is meant."""
     if isinstance(wanted, int):
-        matching = [at for at, (index, _) in enumerate(present) if index == wanted]
+        matching = [at for at, device in enumerate(present) if device.index == wanted]
+        names = {str(wanted)}
     else:
         beginning = wanted.lower()
-        whole = [at for at, (_, uuid) in enumerate(present) if uuid.lower() == beginning]
-        matching = whole or [
-            at for at, (_, uuid) in enumerate(present) if uuid.lower().startswith(beginning)
+        known = {uuid.lower() for device in present for uuid in device.uuids}
+        names = {beginning} & known or {uuid for uuid in known if uuid.startswith(beginning)}
+        matching = [
+            at
+            for at, device in enumerate(present)
+            if not names.isdisjoint(uuid.lower() for uuid in device.uuids)
         ]
-    if len(matching) == 1:
-        return matching[0]
-    names = ", ".join(f"{index} ({uuid or 'unreadable'})" for index, uuid in present) or "none"
+    if matching and (len(names) == 1 or len(matching) == 1):
+        return matching
+    there = ", ".join(_described(device) for device in present) or "none"
     if matching:
-        raise NotThereError(f"{wanted} is the beginning of several GPUs; present: {names}")
-    if isinstance(wanted, str) and wanted.upper().startswith("MIG-"):
-        raise NotThereError(
-            f"{wanted}: MIG devices are not read, only whole GPUs; present: {names}"
-        )
-    raise NotThereError(f"GPU {wanted} is not there; present: {names}")
+        raise NotThereError(f"{wanted} is the beginning of several GPUs; present: {there}")
+    raise NotThereError(f"GPU {wanted} is not there; present: {there}")
+
+
+def _described(device: Present) -> str:
+    return f"{device.index} ({device.uuids[0] or 'unreadable'})"
 
 
 def parse_selection(text: str, setting: str = "gpus") -> GpuSelection:
@@ -82,6 +107,6 @@ def parse_selection(text: str, setting: str = "gpus") -> GpuSelection:
         else:
             raise ValueError(
                 f"{setting}: {part!r} is no GPU; use `all`, `none`, or a comma list of indices "
-                "(0,1) and UUIDs (GPU-...)"
+                "(0,1) and UUIDs (GPU-..., MIG-...)"
             )
     return GpuSelection(tuple(dict.fromkeys(wanted)))

@@ -13,11 +13,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeAlias
 
 from sidecar.model import Failure, GpuReport
 from sidecar.sources.gpu_selection import ALL, GpuSelection, parse_selection
-from sidecar.sources.nvml_device import NvmlLibrary
+from sidecar.sources.host import PROC
+from sidecar.sources.nvml_binding import NvmlLibrary
 from sidecar.sources.nvml_errors import FAILURE_REASONS
 from sidecar.sources.nvml_session import NvmlSession
 
@@ -46,7 +48,8 @@ class NvmlSource:
     """Reads the selected GPUs. For one event loop and one reader at a time.
 
     `library` replaces the module pynvml, `clock` (monotonic seconds) measures calls and waits
-    between attempts; the deadline alone is real time.
+    between attempts; the deadline alone is real time. `proc` is where the kernel tells about the
+    host and its processes.
     """
 
     name = "nvml"
@@ -59,11 +62,13 @@ class NvmlSource:
         clock: Callable[[], float] = time.monotonic,
         deadline_seconds: float = DEADLINE_SECONDS,
         logger: logging.Logger | None = None,
+        proc: Path = PROC,
     ) -> None:
         load = _import_pynvml if library is None else lambda: library
         self._selection = selection
         self._deadline_seconds = deadline_seconds
-        self._session = NvmlSession(selection, load, clock, logger or logging.getLogger(__name__))
+        logger = logger or logging.getLogger(__name__)
+        self._session = NvmlSession(selection, load, clock, logger, proc)
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._awaited: asyncio.Future[Answer] | None = None

@@ -44,9 +44,11 @@ class Trouble:
     persistence: Persistence = "passing"
 
 
+NOT_SUPPORTED = Trouble("other", "not supported by this device", "refused")
+
 _TROUBLES: dict[int, Trouble] = {
     1: Trouble("other", "NVML was shut down underneath; it is started again by itself", "lost"),
-    3: Trouble("other", "not supported by this device", "refused"),
+    3: NOT_SUPPORTED,
     4: Trouble(
         "no_permission",
         "no permission: give the container this GPU (`--gpus`), or run as a user who may read it",
@@ -63,8 +65,8 @@ _TROUBLES: dict[int, Trouble] = {
     10: Trouble("timeout", "the driver gave up waiting for the device: see `dmesg`"),
     12: Trouble(
         "library_missing",
-        "libnvidia-ml.so.1 is not here: install the NVIDIA driver; a container needs `--gpus` "
-        "and NVIDIA_DRIVER_CAPABILITIES with `utility`",
+        "libnvidia-ml.so.1 is not here: install the NVIDIA driver (under WSL, that of Windows); "
+        "a container needs `--gpus` and NVIDIA_DRIVER_CAPABILITIES with `utility`",
     ),
     13: Trouble("other", "this driver does not have the call: a newer driver has", "outdated"),
     15: Trouble(
@@ -76,6 +78,11 @@ _TROUBLES: dict[int, Trouble] = {
         "gpu_lost",
         "the GPU needs a reset: stop its processes, then `nvidia-smi --gpu-reset`",
         "lost",
+    ),
+    17: Trouble(
+        "no_permission",
+        "the operating system keeps the GPU from this process: recreate the container with "
+        "`--gpus`; on a bare host see who may read /dev/nvidia*",
     ),
     18: Trouble(
         "version_mismatch",
@@ -97,6 +104,15 @@ _TROUBLES: dict[int, Trouble] = {
 BINDING_MISMATCH = Trouble(
     "version_mismatch", "nvidia-ml-py is too new for the driver: update the driver", "outdated"
 )
+NO_SIZES = Trouble("other", "the driver answers without usable sizes: see `nvidia-smi -q`")
+PARTITIONED = Trouble(
+    "no_devices",
+    "MIG mode is on, and of the whole GPU nothing is read: create a part "
+    "(`nvidia-smi mig -cgi ... -C`) or give the container one, then restart the sidecar",
+    "lost",
+)
+"""A whole GPU in MIG mode of which no part was seen at the start."""
+WSL_PROCESSES = Trouble("other", "WSL does not show them, so whose memory it is is not known")
 MISSING_IN_BINDING = Trouble(
     "version_mismatch", "nvidia-ml-py does not have the call: update it", "outdated"
 )

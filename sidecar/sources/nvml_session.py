@@ -8,17 +8,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from sidecar.model import Failure, GpuReport
-from sidecar.sources.gpu_selection import GpuSelection, NotThereError
-from sidecar.sources.nvml_device import (
-    RECOVERY_SECONDS,
-    Binding,
-    NvmlDevice,
-    NvmlLibrary,
-    text_of,
-)
+from sidecar.sources.gpu_selection import GpuSelection, NotThereError, Present
+from sidecar.sources.host import is_wsl, read_host
+from sidecar.sources.nvml_binding import Binding, NvmlLibrary, text_of
+from sidecar.sources.nvml_device import RECOVERY_SECONDS, NvmlDevice, Surroundings
 from sidecar.sources.nvml_errors import ABSENCE_REASONS, explain
+from sidecar.sources.processes import ProcessTitles
 
 ABSENCE_SECONDS = 60.0
 """Where there never was a GPU, NVML is tried again this often: a driver may come later."""
@@ -33,14 +31,19 @@ class NvmlSession:
         load: Callable[[], NvmlLibrary],
         clock: Callable[[], float],
         logger: logging.Logger,
+        proc: Path,
     ) -> None:
         self._selection = selection
+        self._surroundings = Surroundings(
+            ProcessTitles(proc), memory=lambda: read_host(proc), wsl=is_wsl(proc)
+        )
         self._load = load
         self._clock = clock
         self._logger = logger
         self._binding: Binding | None = None
         self._started = False
         # Chosen at the first start and kept: a device that goes away is reported, not dropped.
+        # Where all are parts of partitioned GPUs they are chosen anew, since parts are remade.
         self._devices: tuple[NvmlDevice, ...] = ()
         self._driver_version: str | None = None
         self._expected = selection.names_devices
@@ -80,8 +83,8 @@ class NvmlSession:
         readings = tuple(device.read(self._clock) for device in self._devices)
         lost = [device.lost for device in self._devices if device.lost is not None]
         if len(lost) == len(self._devices):
-            indices = ", ".join(str(device.index) for device in self._devices)
-            return self._fail(Failure(lost[0].reason, f"GPU {indices}: {lost[0].text}"))
+            where = ", ".join(device.where.removeprefix("GPU ") for device in self._devices)
+            return self._fail(Failure(lost[0].reason, f"GPU {where}: {lost[0].text}"))
         self._log_presence()
         return GpuReport(readings, self._clock() - began_at, self._driver_version)
 
@@ -96,7 +99,8 @@ class NvmlSession:
             self._started = True
             with suppress(*self._binding.errors):
                 self._driver_version = text_of(self._binding.call("nvmlSystemGetDriverVersion"))
-            self._devices = self._devices or self._choose_devices(self._binding, now)
+            if all(device.mig or device.parts is not None for device in self._devices):
+                self._devices = self._choose_devices(self._binding, now)
         except NotThereError as error:
             return Failure("no_devices", str(error))
         except self._binding.errors as error:
@@ -106,13 +110,40 @@ class NvmlSession:
 
     def _choose_devices(self, binding: Binding, now: float) -> tuple[NvmlDevice, ...]:
         count: int = binding.call("nvmlDeviceGetCount")
-        devices = [NvmlDevice(index, binding) for index in range(count)]
-        for device in devices:
+        whole = [NvmlDevice(index, binding, self._surroundings) for index in range(count)]
+        for device in whole:
             device.open(now)
-        if not devices and not self._selection.names_devices:
+        if not whole and not self._selection.names_devices:
             raise NotThereError("the driver shows no GPU: give the container its GPUs (`--gpus`)")
-        positions = self._selection.pick([(device.index, device.uuid) for device in devices])
-        return tuple(devices[position] for position in positions)
+        devices: list[NvmlDevice] = []
+        present: list[Present] = []
+        for parent in whole:
+            for device in parent.split():
+                if device.mig is not None:
+                    device.open(now)
+                names = device.mig.names(parent.uuid) if device.mig else ()
+                devices.append(device)
+                present.append(Present(parent.index, (*names, parent.uuid)))
+        unlike = len({device.name for device in whole}) > 1
+        return tuple(devices[position] for position in self._pick(present, unlike=unlike))
+
+    def _pick(self, present: list[Present], *, unlike: bool) -> list[int]:
+        """Positions of the selected devices. A variable that does not fit them does not count."""
+        selection = self._selection
+        try:
+            if unlike and selection.any_order and selection.has_indices:
+                raise NotThereError(
+                    "the GPUs differ, and CUDA counts them in an order of its own without "
+                    "CUDA_DEVICE_ORDER=PCI_BUS_ID"
+                )
+            return selection.pick(present)
+        except NotThereError as error:
+            if selection.variable is None:
+                raise
+            self._logger.warning(
+                "%s does not tell which GPUs to watch, so all are: %s", selection.variable, error
+            )
+            return list(range(len(present)))
 
     def _fail(self, failure: Failure) -> Failure | None:
         """Lets go of the library, so that a lost GPU can be reset, and sets the next attempt.
@@ -143,5 +174,7 @@ class NvmlSession:
         """Once at the start and once after each failure: transitions, not reads."""
         if not self._presence_logged:
             self._presence_logged = True
-            watched = ", ".join(f"{device.index} ({device.uuid})" for device in self._devices)
+            watched = ", ".join(
+                f"{device.where.removeprefix('GPU ')} ({device.uuid})" for device in self._devices
+            )
             self._logger.info("NVML: driver %s, watching GPU %s", self._driver_version, watched)

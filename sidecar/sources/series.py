@@ -59,6 +59,7 @@ SERIES: tuple[Series, ...] = (
     Series("prefix_hits_total", ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")),
     Series("iteration_tokens", ("iteration_tokens_total",), "histogram"),
     Series("queue_seconds", ("request_queue_time_seconds", "time_in_queue_requests"), "histogram"),
+    Series("lora", ("lora_requests_info",), "info"),
     Series("cache_config", ("cache_config_info",), "info", since=(0, 8, 0)),
 )
 """Everything that is read. `since` follows V1 where V0 and V1 differ."""

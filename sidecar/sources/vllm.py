@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http.cookiejar import DefaultCookiePolicy
 from typing import Final
 
 import httpx
@@ -30,7 +32,13 @@ FAILURE_REASONS: Final = (
 MOST_BYTES = 32 * 2**20
 """A longer page is refused. The largest seen in the field was 22 MB."""
 _CONNECT_SECONDS = 1.0
+_KEEP_ALIVE_SECONDS = 3.0
+"""An idle connection is not used again after this: vLLM closes it after five seconds, and a
+request that meets the close looks like a server that died."""
 _MOST_IDENTITY_BYTES = 2**20
+_MOST_VERSION_CHARACTERS = 64
+_MOST_MODEL_LEN = 2**40
+_MOST_SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +53,9 @@ class VllmSource:
     """One vLLM server over HTTP.
 
     `read()` fetches `/metrics`, which needs no key in any release. `identify()` asks `/version`
-    (0.4.0 and later) and `/v1/models` and sends the key, if there is one; it is called once
-    after each time the server came up. No error is raised for anything a server does.
+    (0.4.0 and later) and `/v1/models` and sends the key, if there is one; both together take no
+    longer than one page may. It is called once after each time the server came up. No error is
+    raised for anything a server does.
     """
 
     def __init__(
@@ -63,50 +72,56 @@ class VllmSource:
         self._client = httpx.AsyncClient(
             base_url=address,
             timeout=httpx.Timeout(timeout_seconds, connect=_CONNECT_SECONDS),
-            limits=httpx.Limits(max_connections=1),
+            limits=httpx.Limits(max_connections=1, keepalive_expiry=_KEEP_ALIVE_SECONDS),
             trust_env=False,
             follow_redirects=False,
             # A page is compressed on the API server's event loop, at the cost of its users.
             headers={"Accept": "text/plain", "Accept-Encoding": "identity"},
             transport=transport,
         )
+        # Nothing that a server says is kept for the next request.
+        self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     async def read(self) -> Page | Failure:
         started = time.monotonic()
-        answer = await self._get("/metrics", MOST_BYTES)
+        answer = await self._get("/metrics", MOST_BYTES, self._timeout_seconds)
         if isinstance(answer, Failure):
             return answer
         return Page(answer.decode("utf-8", "replace"), time.monotonic() - started)
 
     async def identify(self) -> Identity:
-        version = _field(await self._get("/version", _MOST_IDENTITY_BYTES, self._key_header))
-        models = _field(await self._get("/v1/models", _MOST_IDENTITY_BYTES, self._key_header))
-        name = version.get("version")
-        cards = models.get("data")
-        lengths = [
-            card["max_model_len"]
-            for card in (cards if isinstance(cards, list) else [])
-            if isinstance(card, dict) and isinstance(card.get("max_model_len"), int)
-        ]
         return Identity(
-            name if isinstance(name, str) and len(name) <= 64 else None, max(lengths, default=None)
+            version=_version(await self._ask("/version")),
+            max_model_len=_max_model_len(await self._ask("/v1/models")),
         )
 
     async def close(self) -> None:
         await self._client.aclose()
 
+    async def _ask(self, path: str) -> Mapping[str, object]:
+        return _fields(
+            await self._get(path, _MOST_IDENTITY_BYTES, self._timeout_seconds / 2, self._key_header)
+        )
+
     async def _get(
-        self, path: str, most_bytes: int, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        most_bytes: int,
+        seconds: float,
+        headers: Mapping[str, str] | None = None,
     ) -> bytes | Failure:
         try:
-            async with asyncio.timeout(self._timeout_seconds):
+            async with asyncio.timeout(seconds):
                 return await self._get_following_once(path, most_bytes, headers)
+        except httpx.ConnectTimeout:
+            return Failure("timeout", f"no connection to {self.address}: it does not react")
         except (TimeoutError, httpx.TimeoutException):
-            return Failure("timeout", f"no page from {self.address} in {self._timeout_seconds:g} s")
+            return Failure("timeout", f"no page from {self.address} in {seconds:g} s")
         except httpx.HTTPError as error:
             return _failure(error, self.address)
         except (httpx.InvalidURL, ValueError) as error:
-            return Failure("other", f"{self.address}: {error}")
+            # The text is left out: of a header that cannot be sent, it would quote the key.
+            return Failure("other", f"{self.address}: cannot be asked ({type(error).__name__})")
 
     async def _get_following_once(
         self, path: str, most_bytes: int, headers: Mapping[str, str] | None
@@ -116,7 +131,7 @@ class VllmSource:
         url = path
         for attempt in (1, 2):
             async with self._client.stream("GET", url, headers=headers) as response:
-                if response.is_redirect:
+                if response.has_redirect_location:
                     target = response.url.join(response.headers.get("location", ""))
                     here = response.url
                     same = (target.scheme, target.host, target.port) == (
@@ -125,11 +140,15 @@ class VllmSource:
                         here.port,
                     )
                     if attempt == 2 or not same:
-                        return Failure("redirect", f"{here} redirects to {target}; set that URL")
+                        shown = str(target)[:_MOST_SHOWN_CHARACTERS]
+                        return Failure("redirect", f"{here} redirects to {shown}; set that URL")
                     url = str(target)
                     continue
                 if response.status_code != 200:
                     return Failure("http_status", f"{response.url} answers {response.status_code}")
+                if response.headers.get("content-encoding", "identity") != "identity":
+                    # A few bytes may unpack to gigabytes, and we asked for plain text.
+                    return Failure("other", f"{response.url} is compressed, unlike asked for")
                 return await _bounded_body(response, most_bytes)
         return Failure("redirect", f"{self.address} redirects without end")
 
@@ -147,33 +166,65 @@ async def _bounded_body(response: httpx.Response, most_bytes: int) -> bytes | Fa
 
 def _failure(error: httpx.HTTPError, address: str) -> Failure:
     """Tell apart what a person would act on differently."""
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in _causes(error):
         if isinstance(cause, ssl.SSLError):
             return Failure("tls", f"{address}: TLS failed: {cause.reason or cause}")
-        if isinstance(cause, OSError):
-            if cause.errno == errno.ECONNREFUSED:
-                return Failure("refused", f"{address}: connection refused; nothing listens there")
-            if cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-                return Failure("unreachable", f"{address}: {cause.strerror}")
-            if type(cause).__name__ == "gaierror":
-                return Failure("unresolved", f"{address}: the host name cannot be resolved")
-        cause = cause.__cause__ or cause.__context__
-    if isinstance(error, httpx.ConnectError):
-        text = str(error)
-        if "refused" in text or "All connection attempts failed" in text:
+        if isinstance(cause, socket.gaierror):
+            return Failure("unresolved", f"{address}: the host name cannot be resolved")
+        if isinstance(cause, OSError) and cause.errno == errno.ECONNREFUSED:
             return Failure("refused", f"{address}: connection refused; nothing listens there")
+        if isinstance(cause, OSError) and cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+            return Failure("unreachable", f"{address}: {cause.strerror}")
+    text = str(error)
+    if isinstance(error, httpx.ConnectError):
         return Failure("unreachable", f"{address}: {text}")
-    if isinstance(error, (httpx.ReadError, httpx.RemoteProtocolError, httpx.CloseError)):
-        return Failure("closed", f"{address}: the connection was closed in mid-answer")
-    return Failure("other", f"{address}: {type(error).__name__}: {error}")
+    if isinstance(error, httpx.NetworkError) or (
+        isinstance(error, httpx.RemoteProtocolError)
+        and ("disconnected" in text or "closed connection" in text)
+    ):
+        return Failure("closed", f"{address}: closed the connection before the answer ended")
+    if isinstance(error, httpx.RemoteProtocolError):
+        return Failure("other", f"{address}: the answer is not HTTP; is this the right port?")
+    # The text is left out: of a header that cannot be sent, it would quote the key.
+    return Failure("other", f"{address}: {type(error).__name__}")
 
 
-def _field(answer: bytes | Failure) -> Mapping[str, object]:
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it came from, and so on; of a host with several addresses, all of them."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        if isinstance(cause, BaseExceptionGroup):
+            for part in cause.exceptions:
+                yield from _causes(part)
+        cause = cause.__cause__ or cause.__context__
+
+
+def _fields(answer: bytes | Failure) -> Mapping[str, object]:
     if isinstance(answer, Failure):
         return {}
     try:
         value = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _version(fields: Mapping[str, object]) -> str | None:
+    """It goes to logs and labels, so it must be short and printable."""
+    name = fields.get("version")
+    if isinstance(name, str) and name.isprintable() and 0 < len(name) <= _MOST_VERSION_CHARACTERS:
+        return name
+    return None
+
+
+def _max_model_len(fields: Mapping[str, object]) -> int | None:
+    cards = fields.get("data")
+    lengths = [
+        length
+        for card in (cards if isinstance(cards, list) else [])
+        if isinstance(card, dict)
+        and type(length := card.get("max_model_len")) is int  # a bool is an int, too
+        and 0 < length <= _MOST_MODEL_LEN
+    ]
+    return max(lengths, default=None)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from prometheus_client.parser import parse_labels
 
-from sidecar.model import CacheConfig, EngineReading, Histogram, ServerReading
+from sidecar.model import CacheConfig, EngineReading, Histogram, LoraAdapters, ServerReading
 from sidecar.sources.releases import Release, sums_blocks_over_engines
 from sidecar.sources.series import HISTOGRAM_SUFFIXES, PREFIXES, SERIES, Series
 
@@ -127,6 +127,7 @@ def read_page(text: str, release: Release | None = None) -> ServerReading:
             if series.stable in collected.declared and series.stable not in collected.samples
         ),
         invalid=dict(collected.invalid),
+        lora=_lora(collected.samples.get("lora", {}).get(0, [])),
     )
 
 
@@ -346,6 +347,22 @@ def _cache_config(
         gpu_memory_utilization=_number(labels.get("gpu_memory_utilization")),
         labels=labels,
     )
+
+
+def _lora(samples: Iterable[tuple[str, Labels, float]]) -> LoraAdapters | None:
+    """The newest series counts: vLLM adds one for each set of adapters, its value the unix time."""
+    newest = max(samples, key=lambda sample: sample[2], default=None)
+    if newest is None:
+        return None
+    labels = newest[1]
+    most = _whole(labels.get("max_lora"))
+    if most is None:
+        return None
+    running, waiting = (
+        tuple(name for name in labels.get(label, "").split(",") if name)
+        for label in ("running_lora_adapters", "waiting_lora_adapters")
+    )
+    return LoraAdapters(most, running, waiting)
 
 
 def _number(text: str | None) -> float | None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from synthetic import GIB, engine, gpu, history, measured, reason, snapshot
 
 from sidecar.history import History
+from sidecar.model import GpuProcess, GpuReading
 
 
 def owners(seen: History) -> tuple[float | None, float | None, float | None]:
@@ -52,6 +54,71 @@ def test_without_a_process_list_the_total_at_the_first_page_is_the_servers() -> 
     )
     assert owners(seen) == (30.0, 12.0, 0.0)
     assert reason(seen, "gpu_memory_growth_bytes") == "owners_unknown"
+
+
+def titled(used: int, *processes: tuple[int, str | None]) -> GpuReading:
+    """A device whose processes hold 10 GiB each."""
+    held = tuple(GpuProcess(pid, 10 * GIB, title) for pid, title in processes)
+    return replace(gpu(used), processes=held)
+
+
+CORE = (1, "VLLM::EngineCore")
+
+
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [
+        # A title tells a neighbour that was there before the server.
+        ((CORE, (2, "python3")), (10.0, 10.0, 1.0)),
+        ((CORE, (2, "child of vllm serve")), (20.0, 0.0, 1.0)),
+        # A process without a title may well be one of the server's.
+        ((CORE, (2, None)), (20.0, 0.0, 1.0)),
+        # A server of one's own making says nothing of vLLM, so nothing is known.
+        (((1, "python3"), (2, "python3")), (20.0, 0.0, 1.0)),
+        (((1, None), (2, "python3")), (20.0, 0.0, 1.0)),
+        # Two servers cannot be told apart by their titles.
+        ((CORE, (2, "VLLM::EngineCore")), (20.0, 0.0, 1.0)),
+    ],
+)
+def test_titles_tell_whose_a_process_at_the_first_page_is(
+    present: tuple[tuple[int, str | None], ...], expected: tuple[float, float, float]
+) -> None:
+    assert owners(history(snapshot(0, engine(), gpus=[titled(21, *present)]))) == expected
+
+
+def test_a_vllm_that_comes_later_is_another_one() -> None:
+    seen = history(
+        snapshot(0, engine(), gpus=[titled(10, CORE)]),
+        snapshot(1, engine(), gpus=[titled(20, CORE, (2, "VLLM::EngineCore"))]),
+    )
+    assert owners(seen) == (10.0, 10.0, 0.0)
+
+
+def test_memory_of_a_whole_host_is_nobodys_without_processes() -> None:
+    seen = history(snapshot(0, engine(), gpus=[replace(gpu(30, {}), unified=True)]))
+    assert owners(seen) == (None, None, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "labels"),
+    [
+        ({}, ("false", "")),
+        ({"unified": True}, ("true", "")),
+        ({"mig_instance": "gi 3"}, ("false", "gi 3")),
+    ],
+)
+def test_info_names_unified_memory_and_parts(
+    fields: dict[str, Any], labels: tuple[str, str]
+) -> None:
+    seen = history(snapshot(0, engine(), gpus=[replace(gpu(30), **fields)]))
+    assert measured(seen, "gpu_info", *labels) == 1.0
+
+
+def test_parts_of_one_gpu_are_told_apart() -> None:
+    parts = [replace(gpu(used), uuid=f"MIG-{used}", mig_instance=f"gi {used}") for used in (3, 4)]
+    seen = history(snapshot(0, engine(), gpus=parts))
+    assert measured(seen, "gpu_memory_used_bytes", "0", "MIG-3") == 3 * GIB
+    assert measured(seen, "gpu_memory_used_bytes", "0", "MIG-4") == 4 * GIB
 
 
 def test_an_unreadable_device_is_not_an_empty_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -49,14 +50,19 @@ Make = Callable[..., NvmlSource]
 
 
 @pytest.fixture
-async def make(clock: Clock) -> AsyncIterator[Make]:
+async def make(clock: Clock, tmp_path: Path) -> AsyncIterator[Make]:
+    """Makes sources for a host of which nothing is known but its devices."""
     sources: list[NvmlSource] = []
 
     def build(
         library: FakePynvml, selection: GpuSelection = ALL, deadline_seconds: float = 2.0
     ) -> NvmlSource:
         source = NvmlSource(
-            selection, library=library, clock=clock, deadline_seconds=deadline_seconds
+            selection,
+            library=library,
+            clock=clock,
+            deadline_seconds=deadline_seconds,
+            proc=tmp_path,
         )
         sources.append(source)
         return source
@@ -201,7 +207,9 @@ async def test_memory_falls_back_to_the_call_without_a_reserve(make: Make, code:
     ids=["v2", "unversioned"],
 )
 async def test_processes_fall_back_to_older_calls(
-    make: Make, errors: dict[str | tuple[str, int], int | Exception], asked: tuple[int, int, int]
+    make: Make,
+    errors: dict[str | tuple[str, int | str], int | Exception],
+    asked: tuple[int, int, int],
 ) -> None:
     library = one_gpu()
     library.errors = errors
@@ -613,10 +621,7 @@ async def test_selected_devices_are_read_and_no_others(
         ("7", "GPU 7 is not there; present: 0 (GPU-aa11), 1 (GPU-aa22)"),
         ("0,GPU-cc", "GPU GPU-cc is not there; present: 0 (GPU-aa11), 1 (GPU-aa22)"),
         ("GPU-aa", "GPU-aa is the beginning of several GPUs; present: 0 (GPU-aa11), 1 (GPU-aa22)"),
-        (
-            "MIG-1",
-            "MIG-1: MIG devices are not read, only whole GPUs; present: 0 (GPU-aa11), 1 (GPU-aa22)",
-        ),
+        ("MIG-1", "GPU MIG-1 is not there; present: 0 (GPU-aa11), 1 (GPU-aa22)"),
     ],
 )
 async def test_a_named_gpu_that_is_not_there_is_a_failure(
