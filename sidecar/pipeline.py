@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from sidecar.history import History
 from sidecar.indicators import measure
+from sidecar.judge import Judge
+from sidecar.launch import LaunchFlags
 from sidecar.model import Failure, Frame, Page, Poll, Snapshot
 from sidecar.settings import Thresholds
 from sidecar.sources.releases import parse_release
@@ -36,9 +38,16 @@ def understand(poll: Poll) -> Snapshot:
 class Pipeline:
     """The same for a live server, a simulation and a recording: only polls differ."""
 
-    def __init__(self, thresholds: Thresholds | None = None) -> None:
+    def __init__(
+        self,
+        thresholds: Thresholds | None = None,
+        flags: LaunchFlags | None = None,
+        *,
+        instant: bool = False,
+    ) -> None:
         self.history = History(thresholds)
         self.telemetry = Telemetry()
+        self.judge = Judge(flags, instant=instant)
 
     def advance(self, poll: Poll) -> Frame:
         snapshot = understand(poll)
@@ -50,4 +59,5 @@ class Pipeline:
             snapshot=snapshot,
             samples=(*samples, *self.telemetry.samples()),
             unavailable=unavailable,
+            verdicts=self.judge.judge(snapshot, self.history),
         )

@@ -1,0 +1,51 @@
+"""Blocks are in use although nothing runs and nothing waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sidecar.model import Advice, Avoid, Evidence, Verdict
+from sidecar.verdicts.rule import AT_ONCE, Rule
+from sidecar.verdicts.situation import Situation
+
+CONNECTOR_SECONDS = 600.0
+"""A KV connector may hold blocks for a client that went away until it gives up; vLLM's own
+time-out for that is 480 s (`VLLM_NIXL_ABORT_REQUEST_TIMEOUT`)."""
+
+
+def judge(situation: Situation) -> Iterable[Verdict]:
+    limit = situation.thresholds.leaked_after_seconds
+    if situation.flags.text("kv_transfer_config") is not None:
+        limit = max(limit, CONNECTOR_SECONDS)
+    for engine, scope in situation.settled_engines():
+        reading, since = engine.reading, engine.held_idle_since
+        if reading is None or reading.kv_usage_ratio is None or since is None:
+            continue
+        if engine.at - since < limit:
+            continue
+        yield Verdict(
+            "kv_leaked",
+            "warning",
+            "high" if situation.flags.text("kv_transfer_config") is None else "medium",
+            f"{reading.kv_usage_ratio:.1%} of the KV cache has been held for "
+            f"{engine.at - since:.0f} s with no request running or waiting.",
+            scope,
+            evidence=(
+                Evidence("kv_cache_held_while_idle_ratio", reading.kv_usage_ratio, "ratio", 0.0),
+                Evidence("idle_seconds", engine.at - since, "seconds", limit),
+            ),
+            advice=(
+                Advice(
+                    "restart",
+                    None,
+                    "the blocks come back",
+                    "restart this engine when it suits; with a KV connector (prefill and decode "
+                    "apart) wait for its abort time-out first, and watch whether the level rises "
+                    "in steps after aborted requests",
+                ),
+            ),
+            avoid=(Avoid("--gpu-memory-utilization", "more blocks would be held as well"),),
+        )
+
+
+RULE = Rule("kv_leaked", ("warning",), judge, AT_ONCE)

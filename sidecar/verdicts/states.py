@@ -1,0 +1,124 @@
+"""What state the server is in. `healthy` and `idle` follow from what else holds; see `judge`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sidecar.model import Advice, Evidence, Verdict
+from sidecar.verdicts.rule import AT_ONCE, Hold, Rule
+from sidecar.verdicts.situation import Situation
+
+
+def judge_starting(situation: Situation) -> Iterable[Verdict]:
+    life = situation.lifecycle
+    if life.is_starting(situation.at):
+        yield Verdict(
+            "starting",
+            "info",
+            "medium",
+            "The server is not up yet.",
+            evidence=(Evidence("last_answer", life.failure_reason or "none"),),
+        )
+
+
+def judge_down(situation: Situation) -> Iterable[Verdict]:
+    life = situation.lifecycle
+    if not life.is_down(situation.at) or life.is_starting(situation.at):
+        return
+    since = life.failing_since if life.failing_since is not None else situation.at
+    yield Verdict(
+        "vllm_down",
+        "critical",
+        "high",
+        f"The server was up and does not answer any more ({life.failure_reason}).",
+        evidence=(
+            Evidence("seconds_without_answer", situation.at - since, "seconds"),
+            Evidence("reason", life.failure_reason or "unknown"),
+        ),
+        advice=(
+            Advice(
+                "log",
+                None,
+                "the cause",
+                "read how its log ends: `vllm-sidecar explain LOGFILE` names the cause with its "
+                "numbers",
+            ),
+        ),
+        missing=situation.missing(),
+    )
+
+
+def judge_blind(situation: Situation) -> Iterable[Verdict]:
+    life = situation.lifecycle
+    if not life.is_blind:
+        return
+    yield Verdict(
+        "vllm_blind",
+        "warning",
+        "high",
+        f"The server is alive and its metrics page is not readable ({life.failure_reason}).",
+        evidence=(Evidence("metrics_page", life.failure_reason or "unknown"),),
+        advice=(
+            Advice(
+                "metrics",
+                None,
+                "the page can be read again",
+                "500: point PROMETHEUS_MULTIPROC_DIR to a local tmpfs, or upgrade (FastAPI 0.137 "
+                "with vLLM before 0.24 fails on every request); time-outs: poll less often",
+            ),
+        ),
+    )
+
+
+def judge_asleep(situation: Situation) -> Iterable[Verdict]:
+    for engine, scope in situation.engines():
+        if engine.reading is not None and engine.reading.sleeping:
+            yield Verdict("asleep", "info", "high", "The engine sleeps.", scope)
+
+
+def judge_restarted(situation: Situation) -> Iterable[Verdict]:
+    life = situation.lifecycle
+    if life.up and life.just_restarted(situation.at):
+        yield Verdict(
+            "restarted",
+            "info",
+            "high",
+            "The server was restarted less than a minute ago; its counters began again.",
+        )
+
+
+def judge_paused(situation: Situation) -> Iterable[Verdict]:
+    if situation.paused:
+        yield Verdict("paused", "info", "high", "Generation is paused on request.")
+
+
+def steady(situation: Situation, others: Iterable[Verdict]) -> Iterable[Verdict]:
+    """`healthy` or `idle`, for each engine, where nothing of weight holds."""
+    if situation.snapshot.server is None or any(v.severity != "info" for v in others):
+        return
+    for engine, scope in situation.engines():
+        reading = engine.reading
+        if reading is None or reading.running is None or reading.sleeping:
+            continue
+        busy = reading.running + (reading.waiting or 0.0)
+        code, summary = (
+            ("healthy", f"{reading.running:.0f} requests run and nothing is wrong.")
+            if busy
+            else ("idle", "Nothing runs and nothing waits.")
+        )
+        yield Verdict(
+            code,
+            "info",
+            "high" if reading.kv_usage_ratio is not None else "low",
+            summary,
+            scope,
+            evidence=(Evidence("requests_running", reading.running, "requests"),),
+        )
+
+
+STARTING = Rule("starting", ("info",), judge_starting, AT_ONCE, linger_seconds=0.0)
+DOWN = Rule("vllm_down", ("critical",), judge_down, AT_ONCE, linger_seconds=0.0)
+BLIND = Rule("vllm_blind", ("warning",), judge_blind, Hold(2.5, 10.0), linger_seconds=0.0)
+ASLEEP = Rule("asleep", ("info",), judge_asleep, AT_ONCE, linger_seconds=0.0)
+RESTARTED = Rule("restarted", ("info",), judge_restarted, AT_ONCE, linger_seconds=0.0)
+PAUSED = Rule("paused", ("info",), judge_paused, AT_ONCE, linger_seconds=0.0)
