@@ -16,6 +16,7 @@ import typer
 from sidecar import __version__
 
 if TYPE_CHECKING:
+    from sidecar.diagnosis import Report
     from sidecar.settings import Settings
 
 application = typer.Typer(
@@ -214,6 +215,112 @@ def replay(
         raise typer.Exit(0) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+@application.command()
+def diagnose(
+    url: Annotated[
+        str | None,
+        typer.Option("--url", help="The running vLLM server to look at [the one configured]."),
+    ] = None,
+    from_file: Annotated[
+        list[Path] | None,
+        typer.Option("--from-file", help="A saved /metrics page instead; give it twice for rates."),
+    ] = None,
+    recording: Annotated[
+        Path | None, typer.Option("--recording", help="A recording instead.")
+    ] = None,
+    log_file: Annotated[
+        Path | None, typer.Option("--log", help="vLLM's own log, which tells much more.")
+    ] = None,
+    interval_seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--interval-seconds",
+            min=0.1,
+            help="Seconds between two saved pages [as their files' times say].",
+        ),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on, and say so whenever something changes.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    gpus: Gpus = None,
+) -> None:
+    """Say what is wrong, and which launch flag to change next and why.
+
+    Looks at a running server for 20 seconds, or at saved pages, or at a recording. One page tells
+    what is true at that moment, two tell rates. Exit status 1 if something is wrong.
+    """
+    settings = _settings(vllm_url=url, gpus=gpus)
+    from sidecar.diagnosis import (
+        DiagnosisError,
+        diagnose_pages,
+        diagnose_recording,
+        page_times,
+        read_page_file,
+    )
+    from sidecar.recordings import RecordingError, open_recording
+    from sidecar.startlog import LogError, read_log
+
+    if from_file and recording is not None:
+        _fail("--from-file and --recording: give one of them")
+    try:
+        if not from_file and recording is None:
+            from sidecar.live_diagnosis import run_live_diagnosis
+
+            _exit_with(run_live_diagnosis(settings, log_file, as_json=as_json, watch=watch))
+        start = read_log(log_file).last if log_file is not None else None
+        if recording is not None:
+            report = diagnose_recording(open_recording(recording), settings.thresholds, start)
+        else:
+            paths = from_file or []
+            texts = [read_page_file(path) for path in paths]
+            times = page_times(paths, interval_seconds)
+            pages = list(zip(times, texts, strict=True))
+            report = diagnose_pages(pages, settings.thresholds, start)
+    except (DiagnosisError, LogError, RecordingError) as error:
+        _fail(error)
+    _print_report(report, as_json=as_json)
+
+
+@application.command()
+def explain(
+    log_file: Annotated[str, typer.Argument(help="vLLM's log; - reads standard input.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Explain a log of vLLM: how it started, or why it did not, or of what it died.
+
+    Reads the wording of every release since 0.2.3. Of several starts the last is judged. Exit
+    status 1 if that one failed.
+    """
+    from sidecar.diagnosis import explain as explain_start
+    from sidecar.startlog import LogError, read_log
+
+    _log_to_stderr("info")
+    try:
+        reader = read_log(log_file)
+    except LogError as error:
+        _fail(error)
+    report = explain_start(reader.last, time.time())
+    if reader.start_count > 1 and not as_json:
+        typer.echo(f"The log holds {reader.start_count} starts; the last one is judged.\n")
+    _print_report(report, as_json=as_json, starts=reader.start_count)
+
+
+def _print_report(report: Report, *, as_json: bool, starts: int | None = None) -> NoReturn:
+    """Print a report and end with the status that it calls for."""
+    if as_json:
+        import json
+
+        from sidecar.verdict_json import report_json
+
+        typer.echo(json.dumps(report_json(report, starts), allow_nan=False, indent=2))
+    else:
+        from sidecar.terminal import print_report
+
+        print_report(report, sys.stdout)
+    raise typer.Exit(1 if report.is_unhealthy else 0)
 
 
 @application.command()

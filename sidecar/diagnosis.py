@@ -55,7 +55,7 @@ def diagnose_pages(
     A single page gives what is true at that moment, with low confidence and rates named missing.
     """
     given = list(pages)
-    pipeline = Pipeline(thresholds, instant=len(given) == 1)
+    pipeline = Pipeline(thresholds, instant=len(given) == 1, log_is_complete=True)
     pipeline.judge.start = start
     frames = [
         pipeline.advance(Poll(at=at, vllm=Page(text, 0.0), gpus=None, vllm_version=_version(start)))
@@ -81,7 +81,8 @@ def diagnose_recording(
     recording: Recording, thresholds: Thresholds, start: Start | None = None
 ) -> Report:
     """Judge a whole recording: every verdict that held at any time, at its strongest moment."""
-    pipeline = Pipeline(thresholds, parse_arguments(recording.header.vllm_args))
+    flags = parse_arguments(recording.header.vllm_args)
+    pipeline = Pipeline(thresholds, flags, log_is_complete=True)
     pipeline.judge.start = start
     return summarise((pipeline.advance(poll) for poll in recording.polls()), start)
 

@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from sidecar import indicators, telemetry
+from sidecar import indicators, telemetry, verdict_samples
 from sidecar.model import Declaration, Frame, Histogram, Sample, Unavailable
 
 NAMESPACE = "vllm_sidecar_"
@@ -31,7 +31,12 @@ UNAVAILABLE = Declaration(
     "Always 1; an indicator that could not be computed at the last poll, and why.",
     labels=("indicator", "reason", "model_name", "engine", "gpu"),
 )
-DECLARATIONS = (*indicators.DECLARATIONS, *telemetry.DECLARATIONS, UNAVAILABLE)
+DECLARATIONS = (
+    *indicators.DECLARATIONS,
+    verdict_samples.VERDICT,
+    *telemetry.DECLARATIONS,
+    UNAVAILABLE,
+)
 OWN_NAMES = frozenset(declaration.name for declaration in telemetry.DECLARATIONS)
 """Names that speak of the sidecar itself and not of what it watches."""
 

@@ -8,6 +8,11 @@ from typing import Any
 
 from sidecar.exposition import OWN_NAMES
 from sidecar.model import Frame, GpuReport, Histogram, Sample
+from sidecar.verdict_json import change_json, verdict_json
+from sidecar.verdict_samples import VERDICT
+
+LEFT_OUT = OWN_NAMES | {VERDICT.name}
+"""Not an indicator: the sidecar's own state, and verdicts, which have a place of their own."""
 
 
 def replay_line(frame: Frame) -> dict[str, Any]:
@@ -15,8 +20,17 @@ def replay_line(frame: Frame) -> dict[str, Any]:
     return {
         "at": frame.at,
         "phase": frame.snapshot.phase,
-        "indicators": indicators(s for s in frame.samples if s.declaration.name not in OWN_NAMES),
-        "verdicts": [],
+        "indicators": indicators(s for s in frame.samples if s.declaration.name not in LEFT_OUT),
+        "verdicts": [verdict.code for verdict in frame.verdicts],
+    }
+
+
+def diagnosis(frame: Frame) -> dict[str, Any]:
+    """What is concluded at this moment, and the newest verdicts that began or ended."""
+    return {
+        "at": frame.at,
+        "verdicts": [verdict_json(verdict) for verdict in frame.verdicts],
+        "changes": [change_json(change) for change in frame.changes],
     }
 
 
@@ -39,7 +53,8 @@ def snapshot(frame: Frame) -> dict[str, Any]:
             for gpu in seen.gpus.gpus
         ],
         "server": server_totals(frame.samples),
-        "indicators": indicators(frame.samples),
+        "indicators": indicators(s for s in frame.samples if s.declaration.name != VERDICT.name),
+        "verdicts": [verdict.code for verdict in frame.verdicts],
         "unavailable": [
             {
                 "indicator": item.declaration.name,

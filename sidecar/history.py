@@ -7,6 +7,7 @@ from sidecar.memory_history import MemoryHistory
 from sidecar.model import Failure, GpuReport, HostReading, ServerReading, Snapshot
 from sidecar.settings import Thresholds
 from sidecar.sources.releases import Release, parse_release
+from sidecar.startlog.start import Start
 
 MOST_ENGINES = 256
 """Engines beyond this many are not followed: memory stays bounded whatever a page claims."""
@@ -34,6 +35,7 @@ class History:
         self._process_start_seconds: float | None = None
         self._timeouts_in_a_row = 0
         self.restarted_at: float | None = None
+        self.start: Start | None = None
 
     @property
     def present_pids(self) -> frozenset[int]:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from sidecar.history import History
 from sidecar.launch import LaunchFlags, label_values
 from sidecar.lifecycle import Lifecycle
-from sidecar.model import Snapshot, Verdict
+from sidecar.model import Change, Snapshot, Verdict
 from sidecar.startlog.start import Start
 from sidecar.verdicts import RULES
-from sidecar.verdicts.keeper import Change, Keeper, sort_by_gravity
+from sidecar.verdicts.keeper import Keeper, sort_by_gravity
 from sidecar.verdicts.situation import Situation
+from sidecar.verdicts.start import judge_start
 from sidecar.verdicts.states import steady
 
 _FIELDS = (
@@ -30,11 +31,20 @@ class Judge:
     """Judges one server, moment after moment.
 
     `flags` are those that somebody wrote down; `start` is the last start in vLLM's log and may
-    be set whenever more of it was read. With `instant` a single page is judged by itself.
+    be set whenever more of it was read. With `instant` a single page is judged by itself. With
+    `log_is_complete` the log also tells of later than the moment judged, so how it ends is not
+    news of that moment.
     """
 
-    def __init__(self, flags: LaunchFlags | None = None, *, instant: bool = False) -> None:
+    def __init__(
+        self,
+        flags: LaunchFlags | None = None,
+        *,
+        instant: bool = False,
+        log_is_complete: bool = False,
+    ) -> None:
         self._flags = flags or LaunchFlags()
+        self._log_is_complete = log_is_complete
         self._keeper = Keeper(RULES, instant=instant)
         self.lifecycle = Lifecycle()
         self.start: Start | None = None
@@ -48,12 +58,22 @@ class Judge:
         """The verdicts that hold after this snapshot, the gravest first."""
         self.lifecycle.add(snapshot, history)
         situation = Situation(
-            snapshot, history, self.lifecycle, self._flags_in_force(history), self.start
+            snapshot, history, self.lifecycle, self.flags_in_force(history), self.start
         )
         held = self._keeper.judge(situation)
-        return sort_by_gravity((*held, *steady(situation, held)))
+        return sort_by_gravity((*held, *steady(situation, held), *self._from_log(snapshot)))
 
-    def _flags_in_force(self, history: History) -> LaunchFlags:
+    def _from_log(self, snapshot: Snapshot) -> tuple[Verdict, ...]:
+        """Why the server is not there, if its log says so. A server that answers needs no such
+        explanation."""
+        start = self.start
+        if start is None or self._log_is_complete or snapshot.server is not None:
+            return ()
+        if self.lifecycle.up or start.decisive_failure is None:
+            return ()
+        return tuple(v for v in judge_start(start) if v.code != "started")
+
+    def flags_in_force(self, history: History) -> LaunchFlags:
         """The page wins over the log, the log over what somebody wrote down."""
         flags = self._flags
         if self.start is not None:

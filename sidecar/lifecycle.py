@@ -9,7 +9,8 @@ RESTARTED_SECONDS = 60.0
 STARTING_SECONDS = 900.0
 DOWN_AFTER_FAILURES = 3
 DOWN_AFTER_TIMEOUT_SECONDS = 30.0
-_GONE = frozenset({"refused", "closed", "unreachable", "unresolved"})
+GONE = frozenset({"refused", "closed", "unreachable", "unresolved"})
+"""Reasons of a failed page that mean that nobody is there."""
 
 
 class Lifecycle:
@@ -27,10 +28,11 @@ class Lifecycle:
         self.last_up_at: float | None = None
         self.restarted_at: float | None = None
         self.gone_in_a_row = 0
+        self.gone_since: float | None = None
         self.failing_since: float | None = None
         self.failure_reason: str | None = None
         self.health: bool | None = None
-        self.new_process_seen = False
+        self.new_process_since: float | None = None
         self._pids_when_up: frozenset[int] = frozenset()
 
     def add(self, snapshot: Snapshot, history: History) -> None:
@@ -42,23 +44,40 @@ class Lifecycle:
             self.up = self.ever_up = True
             self.last_up_at = at
             self.gone_in_a_row = 0
-            self.failing_since = self.failure_reason = None
+            self.failing_since = self.failure_reason = self.gone_since = None
             self.health = None
-            self.new_process_seen = False
+            self.new_process_since = None
             self._pids_when_up = history.present_pids
         elif snapshot.failure is not None:
             self.up = False
             self.failure_reason = snapshot.failure.reason
             self.failing_since = at if self.failing_since is None else self.failing_since
-            self.gone_in_a_row = self.gone_in_a_row + 1 if snapshot.failure.reason in _GONE else 0
+            self._count_gone(at, snapshot.failure.reason)
             self.health = snapshot.health
             if self.is_gone:
-                self._look_for_a_new_process(history)
+                self._look_for_a_new_process(at, history)
 
-    def _look_for_a_new_process(self, history: History) -> None:
-        """Processes that were not there while the server was up may be its next life."""
-        if history.present_pids - self._pids_when_up:
-            self.new_process_seen = True
+    def _count_gone(self, at: float, reason: str) -> None:
+        if reason not in GONE:
+            self.gone_in_a_row, self.gone_since = 0, None
+            return
+        self.gone_in_a_row += 1
+        self.gone_since = at if self.gone_since is None else self.gone_since
+
+    def _look_for_a_new_process(self, at: float, history: History) -> None:
+        """Processes that were not there while the server was up may be its next life, as long
+        as they live."""
+        if history.memory is None:
+            return
+        if not history.present_pids - self._pids_when_up:
+            self.new_process_since = None
+        elif self.new_process_since is None:
+            self.new_process_since = at
+
+    @property
+    def new_process_seen(self) -> bool:
+        """Whether a process lives that was not there while the server was up."""
+        return self.new_process_since is not None
 
     @property
     def is_blind(self) -> bool:
@@ -78,21 +97,25 @@ class Lifecycle:
         """Was up, and is not any more."""
         if not self.ever_up or self.up:
             return False
-        silent = (
-            self.failure_reason == "timeout"
-            and self.health is not True
-            and self.failing_since is not None
-            and at - self.failing_since >= DOWN_AFTER_TIMEOUT_SECONDS
+        silent = self.failure_reason == "timeout" and self.health is not True
+        sick = self.failure_reason == "http_status" and self.health is False
+        long = (
+            self.failing_since is not None and at - self.failing_since >= DOWN_AFTER_TIMEOUT_SECONDS
         )
-        return self.is_gone or silent
+        return self.is_gone or ((silent or sick) and long)
 
     def is_starting(self, at: float) -> bool:
-        """Not up yet in this life: never since the sidecar began, or its next process is there."""
+        """Not up yet in this life: never since the sidecar began, or its next process is there.
+
+        No start takes longer than a quarter of an hour: a process that is there for longer and
+        has not made the server answer is somebody else's.
+        """
         if self.up or self.is_blind or self.began_at is None:
             return False
-        if not self.ever_up:
-            return at - self.began_at <= STARTING_SECONDS
-        return self.is_gone and self.new_process_seen
+        since = self.new_process_since if self.ever_up else self.began_at
+        if since is None or at - since > STARTING_SECONDS:
+            return False
+        return not self.ever_up or self.is_gone
 
     def just_restarted(self, at: float) -> bool:
         return self.restarted_at is not None and at - self.restarted_at < RESTARTED_SECONDS

@@ -339,6 +339,15 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A verdict that began or ended, or changed its severity."""
+
+    at: float
+    verdict: Verdict
+    began: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """Everything that one poll leads to. Readers get a whole frame or the one before it."""
 
@@ -347,3 +356,4 @@ class Frame:
     samples: tuple[Sample, ...]
     unavailable: tuple[Unavailable, ...]
     verdicts: tuple[Verdict, ...] = ()
+    changes: tuple[Change, ...] = ()

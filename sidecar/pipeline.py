@@ -13,6 +13,7 @@ from sidecar.settings import Thresholds
 from sidecar.sources.releases import parse_release
 from sidecar.sources.vllm_text import read_page
 from sidecar.telemetry import Telemetry
+from sidecar.verdict_samples import verdict_samples
 
 
 def understand(poll: Poll) -> Snapshot:
@@ -44,20 +45,28 @@ class Pipeline:
         flags: LaunchFlags | None = None,
         *,
         instant: bool = False,
+        log_is_complete: bool = False,
     ) -> None:
         self.history = History(thresholds)
         self.telemetry = Telemetry()
-        self.judge = Judge(flags, instant=instant)
+        self.judge = Judge(flags, instant=instant, log_is_complete=log_is_complete)
 
     def advance(self, poll: Poll) -> Frame:
         snapshot = understand(poll)
+        self.history.start = self.judge.start
         self.history.add(snapshot)
         self.telemetry.add(snapshot)
         samples, unavailable = measure(self.history)
+        verdicts = self.judge.judge(snapshot, self.history)
         return Frame(
             at=poll.at,
             snapshot=snapshot,
-            samples=(*samples, *self.telemetry.samples()),
+            samples=(
+                *samples,
+                *verdict_samples(self.history, verdicts),
+                *self.telemetry.samples(),
+            ),
             unavailable=unavailable,
-            verdicts=self.judge.judge(snapshot, self.history),
+            verdicts=verdicts,
+            changes=self.judge.changes,
         )

@@ -10,15 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 from sidecar.exposition import Board
-from sidecar.model import Failure, HostReading, Page, Poll
+from sidecar.lifecycle import GONE
+from sidecar.model import Failure, Frame, HostReading, Page, Poll
 from sidecar.pipeline import Pipeline
 from sidecar.recordings import Recorder, RecordingError
+from sidecar.side_questions import FROZEN_SECONDS, SideQuestions
 from sidecar.sources import GpuSource
 from sidecar.sources.vllm import Identity, VllmSource
+from sidecar.startlog import LogFollower
 
 log = logging.getLogger(__name__)
 
 _LONGEST_BACK_OFF_SECONDS = 30.0
+_LOG_BYTES_A_POLL = 256 * 1024
+"""A long log is caught up with over several polls, a few hundredths of a second each."""
 
 
 class Poller:
@@ -43,6 +48,7 @@ class Poller:
         period_seconds: float = 1.0,
         recorder: Recorder | None = None,
         must_record: bool = False,
+        log_follower: LogFollower | None = None,
         read_host: Callable[[], HostReading | None] = lambda: None,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -65,6 +71,9 @@ class Poller:
         self._identity: Identity | None = None
         self._last_failure: str | None = None
         self._last_polled_at = -math.inf
+        self._questions = SideQuestions(vllm)
+        self._log = log_follower
+        self._log_error: str | None = None
         self.polls = 0
         self.last: Poll | None = None
 
@@ -85,12 +94,13 @@ class Poller:
             for task in (self._page, self._asking):
                 if task is not None:
                     task.cancel()
+            self._questions.cancel()
 
     async def poll_once(self) -> Poll:
         """Read everything once and publish what follows from it."""
         started = self._clock()
         patience_ends = started + 0.8 * self._period_seconds
-        if self._page is None and self._asking is None and started >= self._next_page_at:
+        if self._may_ask_for_a_page(started):
             self._page_asked_at = started
             self._page = asyncio.create_task(self._vllm.read())
         gpus = asyncio.create_task(self._gpus.read())
@@ -98,6 +108,9 @@ class Poller:
         answer = self._collect_page()
         await self._wait_for(self._asking, patience_ends)
         self._collect_identity()
+        await self._wait_for(self._questions.pending, patience_ends)
+        self._questions.collect()
+        self._read_log()
         poll = Poll(
             at=self._wall_time(),
             vllm=answer,
@@ -105,12 +118,32 @@ class Poller:
             vllm_version=self._identity.version if self._identity else None,
             max_model_len=self._identity.max_model_len if self._identity else None,
             host=self._read_host(),
+            health=self._questions.healthy,
+            paused=self._questions.paused,
         )
-        self._board.publish(self._pipeline.advance(poll))
+        frame = self._pipeline.advance(poll)
+        self._board.publish(frame)
+        _tell_changes(frame)
         self._record(poll)
         self.polls += 1
         self.last = poll
         return poll
+
+    def _may_ask_for_a_page(self, now: float) -> bool:
+        """Never more than one request at a time, and not before the back-off is over."""
+        busy = self._page or self._asking or self._questions.pending
+        return busy is None and now >= self._next_page_at
+
+    def _read_log(self) -> None:
+        """Take in what vLLM has logged since the last poll."""
+        if self._log is None:
+            return
+        if self._log.read_new(_LOG_BYTES_A_POLL):
+            self._pipeline.judge.start = self._log.reader.last
+        if self._log.error != self._log_error:
+            self._log_error = self._log.error
+            if self._log_error is not None:
+                log.warning("%s", self._log_error)
 
     async def _wait_for(self, task: asyncio.Task[Any] | None, until: float) -> None:
         if task is not None:
@@ -142,6 +175,16 @@ class Poller:
         elif self._last_failure is not None:
             log.info("vLLM answers again at %s", self._vllm.address)
         self._last_failure = None
+        self._questions.page_came(frozen=self._is_frozen())
+
+    def _is_frozen(self) -> bool:
+        """Whether some batch stood still at the last poll."""
+        return any(
+            engine.reading is not None
+            and bool(engine.reading.running)
+            and engine.at - engine.last_progress_at >= FROZEN_SECONDS
+            for engine in self._pipeline.history.engines
+        )
 
     def _failed(self, failure: Failure) -> None:
         now = self._clock()
@@ -153,6 +196,7 @@ class Poller:
             self._next_page_at = now + (now - self._page_asked_at)
         if self._timeouts_in_a_row != 1:  # a single late page is no new server
             self._identity = None
+        self._questions.page_failed(gone=failure.reason in GONE)
         if failure.reason != self._last_failure:
             self._last_failure = failure.reason
             log.warning("vLLM: %s", failure.detail)
@@ -161,6 +205,7 @@ class Poller:
         if self._asking is None or not self._asking.done():
             return
         self._identity, self._asking = self._asking.result(), None
+        self._questions.came_up()
         version = self._identity.version
         described = f"version {version}" if version else "version not stated"
         log.info("vLLM answers at %s (%s)", self._vllm.address, described)
@@ -175,6 +220,16 @@ class Poller:
                 raise
             self._recorder = None
             log.error("%s; the recording ends here, everything else goes on", error)
+
+
+def _tell_changes(frame: Frame) -> None:
+    """Each verdict that began or ended at this poll is one line."""
+    for change in frame.changes:
+        if change.at == frame.at:
+            verdict = change.verdict
+            told = log.warning if change.began and verdict.severity != "info" else log.info
+            what = verdict.summary if change.began else "over"
+            told("verdict %s (%s): %s", verdict.code, verdict.severity, what)
 
 
 def _back_off_seconds(timeouts_in_a_row: int) -> float:

@@ -13,6 +13,7 @@ from typing import TextIO
 
 from sidecar.exposition import Board
 from sidecar.frame_json import replay_line
+from sidecar.launch import parse_arguments
 from sidecar.model import Frame, Histogram
 from sidecar.pipeline import Pipeline
 from sidecar.recordings import Recording, RecordingError
@@ -49,7 +50,7 @@ def parse_speed(text: str | None, *, serve: bool) -> float:
 
 def frames(recording: Recording, thresholds: Thresholds) -> Iterator[Frame]:
     """All frames of a recording, in order."""
-    pipeline = Pipeline(thresholds)
+    pipeline = Pipeline(thresholds, parse_arguments(recording.header.vllm_args))
     return (pipeline.advance(poll) for poll in recording.polls())
 
 
@@ -122,7 +123,7 @@ async def run_replay_server(settings: Settings, recording: Recording, speed: flo
 
 
 async def _play(settings: Settings, recording: Recording, speed: float, board: Board) -> None:
-    pipeline = Pipeline(settings.thresholds)
+    pipeline = Pipeline(settings.thresholds, parse_arguments(recording.header.vllm_args))
     shift: float | None = None
     previous: float | None = None
     try:

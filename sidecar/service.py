@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 import time
 
 from sidecar.exposition import Board
+from sidecar.launch import parse_arguments
 from sidecar.model import Poll
 from sidecar.pipeline import Pipeline
 from sidecar.poller import Poller
@@ -19,6 +21,7 @@ from sidecar.sources.gpu_visibility import visible_selection
 from sidecar.sources.host import read_host
 from sidecar.sources.nvml import NvmlSource, parse_selection
 from sidecar.sources.vllm import VllmSource
+from sidecar.startlog import LogFollower
 from sidecar.web.application import build_application
 
 log = logging.getLogger(__name__)
@@ -28,11 +31,11 @@ _PROGRESS_SECONDS = 10.0
 
 async def run_service(settings: Settings) -> int:
     """The sidecar next to a real server. Returns the exit status."""
-    vllm, gpus = _vllm_source(settings), _gpu_source(settings)
+    vllm, gpus = vllm_source(settings), gpu_source(settings)
     with listen(settings.host, settings.port) as listener:
         recorder = _recorder(settings)
         board = Board()
-        poller = _poller(settings, vllm, gpus, board, recorder)
+        poller = build_poller(settings, vllm, gpus, board, recorder)
         log.info("watching %s; metrics at %s/metrics", vllm.address, address_of(listener))
         try:
             return await run_together(
@@ -54,7 +57,7 @@ async def run_demo(
         address = address_of(listener)
         vllm = VllmSource(address_of(simulator_listener))
         board = Board()
-        poller = _poller(settings, vllm, simulation.gpus, board)
+        poller = build_poller(settings, vllm, simulation.gpus, board)
         print(  # noqa: T201 - the result of the command
             f"A simulated vLLM serves {vllm.address}/metrics; the sidecar watches it.\n"
             f"Open {address} or run: curl -s {address}/metrics | grep ^vllm_sidecar_\n"
@@ -76,9 +79,9 @@ async def run_demo(
 async def run_recorder(settings: Settings, seconds: float | None) -> int:
     """Record without serving, until a signal or for so many seconds. Only here is a file that
     cannot be written the end: there is nothing else to do."""
-    vllm, gpus = _vllm_source(settings), _gpu_source(settings)
+    vllm, gpus = vllm_source(settings), gpu_source(settings)
     recorder = _recorder(settings)
-    poller = _poller(settings, vllm, gpus, Board(), recorder, must_record=True)
+    poller = build_poller(settings, vllm, gpus, Board(), recorder, must_record=True)
     log.info("recording %s into %s", vllm.address, settings.record)
     try:
         status = await run_together(
@@ -93,7 +96,8 @@ async def run_recorder(settings: Settings, seconds: float | None) -> int:
     return status if complete else 1
 
 
-def _vllm_source(settings: Settings) -> VllmSource:
+def vllm_source(settings: Settings) -> VllmSource:
+    """The server that the settings name. Raises `SettingsError` for an unreadable key file."""
     return VllmSource(
         settings.vllm_address,
         timeout_seconds=settings.vllm_timeout_seconds,
@@ -101,7 +105,8 @@ def _vllm_source(settings: Settings) -> VllmSource:
     )
 
 
-def _gpu_source(settings: Settings) -> GpuSource:
+def gpu_source(settings: Settings) -> GpuSource:
+    """The GPUs that the settings select. Raises `SettingsError` for what is no selection."""
     if settings.visibility:
         selection, said = visible_selection(settings.visibility)
         if said is not None:
@@ -123,12 +128,12 @@ def _recorder(settings: Settings) -> Recorder | None:
             name=name,
             started_at=time.time(),
             period_seconds=settings.poll_period_seconds,
-            vllm_args=tuple((settings.vllm_args or "").split()),
+            vllm_args=tuple(shlex.split(settings.vllm_args or "")),
         ),
     )
 
 
-def _poller(
+def build_poller(
     settings: Settings,
     vllm: VllmSource,
     gpus: GpuSource,
@@ -136,15 +141,20 @@ def _poller(
     recorder: Recorder | None = None,
     *,
     must_record: bool = False,
+    log_follower: LogFollower | None = None,
 ) -> Poller:
+    """A poller for these sources; the log is the configured one unless another is given."""
+    if log_follower is None and settings.vllm_log is not None:
+        log_follower = LogFollower(settings.vllm_log)
     return Poller(
         vllm,
         gpus,
-        Pipeline(settings.thresholds),
+        Pipeline(settings.thresholds, parse_arguments(shlex.split(settings.vllm_args or ""))),
         board,
         period_seconds=settings.poll_period_seconds,
         recorder=recorder,
         must_record=must_record,
+        log_follower=log_follower,
         # Nothing of this machine stands in between what is simulated.
         read_host=read_host if isinstance(gpus, NvmlSource) else lambda: None,
     )

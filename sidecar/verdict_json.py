@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sidecar.model import Verdict
-from sidecar.verdicts.keeper import Change
+from sidecar.diagnosis import Report
+from sidecar.model import Change, Verdict
+from sidecar.startlog.start_json import start_json
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
@@ -44,6 +45,18 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "avoid": [{"flag": item.flag, "why": item.why} for item in verdict.avoid],
         "missing": list(verdict.missing),
     }
+
+
+def report_json(report: Report, starts: int | None = None) -> dict[str, Any]:
+    """A report; with `starts` (of a log) also the figures of its last start."""
+    found: dict[str, Any] = {
+        "at": report.at,
+        "verdicts": [verdict_json(verdict) for verdict in report.verdicts],
+    }
+    if starts is not None and report.start is not None:
+        outcome = report.verdicts[0].code if report.verdicts else None
+        found["start"] = start_json(report.start, starts=starts, outcome=outcome)
+    return found
 
 
 def change_json(change: Change) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def names_about(frame: Frame, *labels: str) -> set[str]:
         name
         for name, samples in exposed(frame).items()
         for given, _ in samples
-        if set(labels) & set(given) and not name.endswith("unavailable_info")
+        if any(given.get(label) for label in labels) and not name.endswith("unavailable_info")
     }
 
 

@@ -45,6 +45,10 @@ class ScriptedVllm(VllmSource):
         self.asked_at: list[float] = []
         self.answered_at: list[float] = []
         self.identified_at: list[float] = []
+        self.health_asked_at: list[float] = []
+        self.pause_asked_at: list[float] = []
+        self.healthy = False
+        self.paused: bool | None = None
         self.cancelled = 0
         self.in_flight = 0
         self.most_in_flight = 0
@@ -74,6 +78,16 @@ class ScriptedVllm(VllmSource):
         self.identified_at.append(now())
         await self._take(self._identity_seconds)
         return self._identity
+
+    async def is_healthy(self) -> bool:
+        self.health_asked_at.append(now())
+        await self._take(0.001)
+        return self.healthy
+
+    async def is_paused(self) -> bool | None:
+        self.pause_asked_at.append(now())
+        await self._take(0.001)
+        return self.paused
 
     @property
     def busy_seconds(self) -> float:
@@ -376,12 +390,49 @@ def test_a_real_recorder_gets_every_page_with_who_answered(tmp_path: Path) -> No
 # What is said, and how it ends.
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [
+def told(caplog: pytest.LogCaptureFixture, *, verdicts: bool = False) -> list[str]:
+    """The poller's lines: those about the source, or those about verdicts."""
+    lines = [
         f"{record.levelname}: {record.getMessage()}"
         for record in caplog.records
         if record.name == "sidecar.poller"
     ]
+    return [line for line in lines if (": verdict " in line) == verdicts]
+
+
+def test_each_change_of_a_verdict_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    watch(20.0, ScriptedVllm(*[DOWN] * 2, *[UP] * 3, DOWN))
+    about = [line for line in told(caplog, verdicts=True) if "metrics_missing" not in line]
+    assert about == [
+        "INFO: verdict starting (info): The server is not up yet.",
+        "INFO: verdict starting (info): over",
+        "WARNING: verdict vllm_down (critical): The server was up and does not answer any more "
+        "(refused).",
+    ]
+
+
+def test_health_is_asked_after_a_failed_page_and_not_of_nobody() -> None:
+    vllm = ScriptedVllm(UP, (0.01, Failure("http_status", "500")), (0.01, REFUSED))
+    vllm.healthy = True
+    seen = watch(6.0, vllm)
+    assert len(vllm.health_asked_at) == 1
+    assert [poll.health for poll in seen.polls][:4] == [None, True, None, None]
+    assert vllm.most_in_flight == 1
+
+
+@pytest.mark.parametrize("paused", [True, None])
+def test_a_frozen_batch_is_asked_about_once(paused: bool | None) -> None:
+    """The scripted page never moves although three requests run on it."""
+    vllm = ScriptedVllm(UP)
+    vllm.paused = paused
+    seen = watch(40.0, vllm)
+    assert len(vllm.pause_asked_at) == 1
+    assert 5.0 <= vllm.pause_asked_at[0] <= 8.0
+    assert seen.polls[-1].paused is paused
+    codes = {verdict.code for verdict in seen.board.frame.verdicts} if seen.board.frame else set()
+    assert ("paused" in codes) == (paused is True)
+    assert ("stalled" in codes) == (paused is None)
 
 
 def test_only_changes_are_told(caplog: pytest.LogCaptureFixture) -> None:

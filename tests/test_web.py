@@ -145,7 +145,7 @@ async def test_the_snapshot_before_the_first_poll() -> None:
 
 async def test_the_snapshot_of_a_busy_server() -> None:
     body = (await ask("/api/v1/snapshot", busy_frame(engines=2))).json()
-    assert set(body) == {"at", "vllm", "gpus", "server", "indicators", "unavailable"}
+    assert set(body) == {"at", "vllm", "gpus", "server", "indicators", "verdicts", "unavailable"}
     assert body["at"] == UNIX + 29
     assert body["vllm"] == {"version": "0.33.0", "max_model_len": 4096, "failure": None}
     assert [(gpu["gpu"], gpu["uuid"], gpu["error"]) for gpu in body["gpus"]] == [

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from generated import ROOT, main
 
-from sidecar import exposition, indicators, telemetry
+from sidecar import exposition, indicators, telemetry, verdict_samples
 from sidecar.exposition import NAMESPACE
 from sidecar.model import Declaration
 
@@ -74,6 +74,8 @@ def sections() -> Iterator[Section]:
         module = modules[id(subject)]
         told |= {declaration.name for declaration in subject.declarations}
         yield _title(module), _introduction(module), subject.declarations
+    told.add(verdict_samples.VERDICT.name)
+    yield "Verdicts", _introduction(verdict_samples), (verdict_samples.VERDICT,)
     rest = tuple(each for each in exposition.DECLARATIONS if each.name not in told)
     yield "The sidecar about itself", _introduction(telemetry), rest
 

@@ -6,6 +6,7 @@ from sidecar.history import History
 from sidecar.indicators import (
     concurrency_drop,
     fragmentation,
+    gpu_budget,
     gpu_memory,
     host,
     kv_capacity,
@@ -23,6 +24,7 @@ SUBJECTS: tuple[Subject, ...] = (
     kv_capacity.SUBJECT,
     fragmentation.SUBJECT,
     gpu_memory.SUBJECT,
+    gpu_budget.SUBJECT,
     host.SUBJECT,
     load.SUBJECT,
 )

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from sidecar.capacity import used_blocks
 from sidecar.engine_history import HOUR, EngineHistory
+from sidecar.history import History
 from sidecar.indicators.preemptions import tokens_per_request
-from sidecar.indicators.subject import Outcome, Subject, for_each_engine, outcome
+from sidecar.indicators.subject import Outcome, Subject, outcome
 from sidecar.model import Declaration
+from sidecar.startlog.start import Start
 
 BLOCKS = Declaration(
     "kv_cache_blocks",
@@ -47,7 +49,15 @@ _FIT_AT_LEAST_SECONDS = 10.0
 _FARTHEST_SECONDS = 86_400.0
 
 
-def measure(engine: EngineHistory, labels: tuple[str, str]) -> Iterable[Outcome]:
+def measure(history: History) -> Iterable[Outcome]:
+    for engine in history.engines:
+        if engine.reading is not None:
+            yield from _measure_engine(engine, history.start, engine.reading.key)
+
+
+def _measure_engine(
+    engine: EngineHistory, start: Start | None, labels: tuple[str, str]
+) -> Iterable[Outcome]:
     reading, capacity = engine.reading, engine.capacity
     if reading is None:
         return
@@ -56,12 +66,15 @@ def measure(engine: EngineHistory, labels: tuple[str, str]) -> Iterable[Outcome]
         yield outcome(CAPACITY_BLOCKS, labels, None, "block_count_not_stated")
     else:
         yield outcome(CAPACITY_BLOCKS, labels, float(capacity.blocks))
-        yield outcome(CAPACITY_TOKENS, labels, capacity.tokens, "attention_not_uniform")
+        tokens = capacity.tokens
+        if tokens is None and start is not None:
+            tokens = start.capacity_tokens
+        yield outcome(CAPACITY_TOKENS, labels, tokens, "attention_not_uniform")
         if usage is not None:
             used = round(used_blocks(usage, capacity))
             yield outcome(BLOCKS, (*labels, "used"), float(used))
             yield outcome(BLOCKS, (*labels, "free"), float(capacity.blocks - used))
-    size = kv_bytes(engine)
+    size = kv_bytes(engine, start)
     yield outcome(BYTES, labels, size, "bytes_not_stated")
     if size is not None and usage is not None:
         peak = max(engine.usage.within(engine.at, HOUR))
@@ -73,16 +86,22 @@ def measure(engine: EngineHistory, labels: tuple[str, str]) -> Iterable[Outcome]
     yield outcome(EXHAUSTION, labels, exhaustion_seconds(engine), "usage_does_not_grow")
 
 
-def kv_bytes(engine: EngineHistory) -> int | None:
-    """Bytes of the KV cache as the page states them.
+def kv_bytes(engine: EngineHistory, start: Start | None) -> int | None:
+    """Bytes of the engine's KV cache: as the page states them, else the log's figure, which is of
+    one rank, for all ranks of the engine.
 
-    With `--num-gpu-blocks-override` the stated bytes are those of the pool that vLLM would have
-    made (seen on 0.32.0: 1 GiB stated, 10 MiB in use), so they say nothing.
+    With `--num-gpu-blocks-override` either is of the pool that vLLM would have made (seen on
+    0.32.0: 1 GiB stated, 10 MiB in use), so they say nothing.
     """
     config = engine.reading.cache if engine.reading is not None else None
     if config is None or config.num_gpu_blocks_override is not None:
         return None
-    return config.kv_cache_memory_bytes
+    if config.kv_cache_memory_bytes is not None:
+        return config.kv_cache_memory_bytes
+    if start is None or start.kv_cache_bytes_per_rank is None:
+        return None
+    ranks = (start.tensor_parallel_size or 1) * (start.pipeline_parallel_size or 1)
+    return start.kv_cache_bytes_per_rank * ranks
 
 
 def held_while_idle_ratio(engine: EngineHistory) -> float | None:
@@ -129,5 +148,5 @@ SUBJECT = Subject(
         HELD_WHILE_IDLE,
         EXHAUSTION,
     ),
-    for_each_engine(measure),
+    measure,
 )

@@ -95,6 +95,17 @@ class VllmSource:
             max_model_len=_max_model_len(await self._ask("/v1/models")),
         )
 
+    async def is_healthy(self) -> bool:
+        """Whether `/health` answers 200 (all releases; 503 where the engine is dead, V1)."""
+        seconds = self._timeout_seconds / 2
+        return not isinstance(await self._get("/health", _MOST_IDENTITY_BYTES, seconds), Failure)
+
+    async def is_paused(self) -> bool | None:
+        """What `/is_paused` says: 0.12.0 to 0.15.0, later in development mode only. None where
+        it is not there."""
+        answer = (await self._ask("/is_paused")).get("is_paused")
+        return answer if isinstance(answer, bool) else None
+
     async def close(self) -> None:
         await self._client.aclose()
 

@@ -19,7 +19,7 @@ CRITICAL_FREE_RATIO = 0.02
 
 
 def judge(situation: Situation) -> Iterable[Verdict]:
-    if situation.lifecycle.just_restarted(situation.at):
+    if situation.suspends_memory:
         return
     for device, scope in situation.devices():
         owners = device.owners
@@ -77,4 +77,4 @@ def _verdict(
     )
 
 
-RULE = Rule("co_tenant", ("info", "warning", "critical"), judge, TWO_POLLS)
+RULE = Rule("co_tenant", ("info", "warning", "critical"), judge, TWO_POLLS, level="gpu")

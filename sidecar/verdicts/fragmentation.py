@@ -18,11 +18,17 @@ RECENT_SECONDS = 10.0
 
 def fragmentation_ratio(engine: EngineHistory) -> float | None:
     """The measured ratio of the last seconds, or half of the bound as an estimate."""
-    measured = engine.fragmentation.within(engine.at, RECENT_SECONDS)
-    if measured and engine.balance.resident_tokens is not None:
-        return median(measured)
+    measured = _measured_ratio(engine)
+    if measured is not None:
+        return measured
     bound = engine.fragmentation_bound_ratio()
     return None if bound is None else bound / 2
+
+
+def _measured_ratio(engine: EngineHistory) -> float | None:
+    """None while the balance of tokens cannot be trusted."""
+    values = engine.fragmentation.within(engine.at, RECENT_SECONDS)
+    return median(values) if values and engine.balance.resident_tokens is not None else None
 
 
 def judge(situation: Situation) -> Iterable[Verdict]:
@@ -30,7 +36,7 @@ def judge(situation: Situation) -> Iterable[Verdict]:
         ratio, usage = fragmentation_ratio(engine), engine.usage.at(engine.at)
         if ratio is None or usage is None or ratio < situation.thresholds.fragmentation_ratio:
             continue
-        measured = bool(engine.fragmentation.within(engine.at, RECENT_SECONDS))
+        measured = _measured_ratio(engine) is not None
         scarce = usage >= situation.thresholds.preemption_kv_usage_ratio
         severity: Severity = "warning" if scarce else "info"
         confidence: Confidence = "high" if measured else "medium"

@@ -26,9 +26,9 @@ HEADROOM_BYTES = 256 * MIB
 def judge_orphan(situation: Situation) -> Iterable[Verdict]:
     """Processes of the server that hold memory although nobody listens any more."""
     life, memory = situation.lifecycle, situation.history.memory
-    if not life.is_gone or memory is None or life.new_process_seen or life.failing_since is None:
+    if not life.is_gone or memory is None or life.new_process_seen or life.gone_since is None:
         return
-    if situation.at - life.failing_since < ORPHAN_SECONDS:
+    if situation.at - life.gone_since < ORPHAN_SECONDS:
         return
     for device, scope in situation.devices():
         owners = device.owners
@@ -121,7 +121,9 @@ def _has_plateau(situation: Situation, device: DeviceHistory) -> bool:
 
 def judge_headroom(situation: Situation) -> Iterable[Verdict]:
     """So little is free that the next allocation outside the pool may fail."""
-    serving = any(e.reading is not None and e.reading.running for e, _ in situation.engines())
+    serving = any(
+        e.reading is not None and e.reading.running for e, _ in situation.settled_engines()
+    )
     if not serving:
         return
     for device, scope in situation.devices():
@@ -165,6 +167,6 @@ def _less(situation: Situation, by: float, expect: str) -> Iterable[Advice]:
         yield Advice(flag, None, expect, "lower what this flag sets by what is missing")
 
 
-ORPHAN = Rule("orphan", ("warning",), judge_orphan, AT_ONCE)
-GROWTH = Rule("memory_growth", ("warning",), judge_growth, AT_ONCE)
-HEADROOM = Rule("headroom_low", ("warning",), judge_headroom, SHORT)
+ORPHAN = Rule("orphan", ("warning",), judge_orphan, AT_ONCE, level="gpu")
+GROWTH = Rule("memory_growth", ("warning",), judge_growth, AT_ONCE, level="gpu")
+HEADROOM = Rule("headroom_low", ("warning",), judge_headroom, SHORT, level="gpu")

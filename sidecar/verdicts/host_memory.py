@@ -63,4 +63,4 @@ def judge(situation: Situation) -> Iterable[Verdict]:
     )
 
 
-RULE = Rule("host_memory_low", ("warning", "critical"), judge, SHORT)
+RULE = Rule("host_memory_low", ("warning", "critical"), judge, SHORT, level="server")

@@ -8,22 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from sidecar.engine_history import LONGEST_STEP_SECONDS
 from sidecar.launch import with_known_flags
-from sidecar.model import Scope, Verdict
+from sidecar.model import Change, Scope, Verdict
 from sidecar.verdicts.rule import Rule
 from sidecar.verdicts.situation import Situation
 
 _SEVERITIES = ("critical", "warning", "info")
 _CONFIDENCES = ("high", "medium", "low")
 CHANGES_KEPT = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A verdict that began or ended, or changed its severity."""
-
-    at: float
-    verdict: Verdict
-    began: bool
 
 
 @dataclass(slots=True)

@@ -31,6 +31,9 @@ from sidecar.verdicts.situation import Situation
 
 MOVING_SECONDS = 30.0
 MEAN_SECONDS = 30.0
+LEAST_MOVED = 3.0
+APART_SECONDS = 5.0
+WATERMARK = 0.3
 
 
 def judge(situation: Situation) -> Iterable[Verdict]:
@@ -56,7 +59,7 @@ def _judge_engine(situation: Situation, engine: EngineHistory, scope: Scope) -> 
     )
     evidence = [
         Evidence("kv_cache_usage_peak_ratio", peak, "ratio", limits.kv_saturated_ratio),
-        Evidence("preemptions_30s", moved.amount if moved else 0.0, "preemptions", 3.0),
+        Evidence("preemptions_30s", moved.amount if moved else 0.0, "preemptions", LEAST_MOVED),
     ]
     if per_finished is not None:
         evidence.append(
@@ -71,16 +74,21 @@ def _judge_engine(situation: Situation, engine: EngineHistory, scope: Scope) -> 
         evidence.append(
             Evidence("throughput_loss_ratio", loss, "ratio", limits.throughput_loss_ratio)
         )
-    cost = (
-        f", and tokens per second are {loss:.0%} below the best of this load"
-        if severity == "critical" and loss is not None
-        else "; throughput still holds"
-    )
+    if loss is None:
+        cost = "; what it costs cannot be told, since less is asked for than at the best rate"
+    elif severity == "critical":
+        cost = f", and tokens per second are {loss:.0%} below the best of this load"
+    else:
+        cost = "; throughput still holds"
+    just_now = engine.usage.within(engine.at, 10.0)
+    full_now = max(just_now, default=0.0) >= limits.preemption_kv_usage_ratio
     return Verdict(
         "kv_exhausted",
         severity,
         "high" if per_finished is not None else "medium",
-        f"The KV cache is full and running requests are preempted{cost}.",
+        f"The KV cache is full and running requests are preempted{cost}."
+        if full_now
+        else "The KV cache was full within the last minute, and running requests were preempted.",
         scope,
         evidence=tuple(evidence),
         advice=tuple(_advice(situation, engine, per_finished)),
@@ -101,9 +109,22 @@ def preemptions_move(engine: EngineHistory) -> bool:
     per_finished = per_finished_request(engine)
     if per_finished is not None:
         return per_finished >= limits.preemptions_per_finished
-    before = engine.total("preemptions_total").increase(engine.at, 5.0, at_least_seconds=0.0)
-    earlier = moved.amount - (before.amount if before is not None else 0.0)
-    return (moved.amount >= 3 and earlier > 0) or engine.suspicions_within(MOVING_SECONDS) >= 2
+    several = moved.amount >= LEAST_MOVED and _rising_seconds(engine) >= APART_SECONDS
+    return several or engine.suspicions_within(MOVING_SECONDS) >= 2
+
+
+def _rising_seconds(engine: EngineHistory) -> float:
+    """Time between the first and the last poll of half a minute at which the counter rose: a
+    single jump, as after a pause, is none."""
+    points = engine.total("preemptions_total")
+    rises = [
+        at
+        for before, (at, value) in zip(
+            points.values, zip(points.times[1:], points.values[1:], strict=True), strict=False
+        )
+        if value > before and at > engine.at - MOVING_SECONDS
+    ]
+    return rises[-1] - rises[0] if rises else 0.0
 
 
 def throughput_loss(engine: EngineHistory) -> float | None:
@@ -171,10 +192,11 @@ def _advice(
         per_finished is not None
         and per_finished >= situation.thresholds.watermark_from_preemptions
         and has_flag("--watermark", situation.release)
+        and (situation.flags.number("watermark") or 0.0) < WATERMARK
     ):
         yield Advice(
             "--watermark",
-            "0.3",
+            f"{WATERMARK:g}",
             "about half of the preemptions, tokens per second within a few per cent",
             "keeps a share of the blocks free when requests are admitted, so that those already "
             "running can grow; step back if tokens per second fall by more than 10 %",
@@ -211,7 +233,7 @@ def more_kv(situation: Situation, engine: EngineHistory) -> Iterable[Advice]:
         if flag == "--gpu-memory-utilization":
             now = utilization_in_force(situation)
             to = round_utilization_down((room.vllm_bytes + room.usable_bytes) / room.total_bytes)
-            if now is None or to >= now + 0.01:
+            if now is None or round(to - now, 4) >= 0.01:
                 yield Advice(
                     flag,
                     f"{to:.2f}",

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sidecar.engine_history import EngineHistory
 from sidecar.model import Advice, Avoid, Evidence, Verdict
+from sidecar.sources.releases import Release, counts_null_block_as_used
 from sidecar.verdicts.rule import AT_ONCE, Rule
 from sidecar.verdicts.situation import Situation
 
 CONNECTOR_SECONDS = 600.0
 """A KV connector may hold blocks for a client that went away until it gives up; vLLM's own
 time-out for that is 480 s (`VLLM_NIXL_ABORT_REQUEST_TIMEOUT`)."""
+ONE_BLOCK_RATIO = 0.05
+"""vLLM 0.8.3 to 0.8.5 rest at one block in use and do not say how many there are; a pool of fewer
+than twenty is nobody's."""
 
 
 def judge(situation: Situation) -> Iterable[Verdict]:
@@ -21,7 +26,7 @@ def judge(situation: Situation) -> Iterable[Verdict]:
         reading, since = engine.reading, engine.held_idle_since
         if reading is None or reading.kv_usage_ratio is None or since is None:
             continue
-        if engine.at - since < limit:
+        if engine.at - since < limit or _may_be_one_block(engine, situation.release):
             continue
         yield Verdict(
             "kv_leaked",
@@ -46,6 +51,16 @@ def judge(situation: Situation) -> Iterable[Verdict]:
             ),
             avoid=(Avoid("--gpu-memory-utilization", "more blocks would be held as well"),),
         )
+
+
+def _may_be_one_block(engine: EngineHistory, release: Release | None) -> bool:
+    """Whether what is in use may be the placeholder that some releases count."""
+    if engine.capacity is not None or engine.reading is None:
+        return False
+    return (
+        counts_null_block_as_used(release)
+        and (engine.reading.kv_usage_ratio or 0.0) <= ONE_BLOCK_RATIO
+    )
 
 
 RULE = Rule("kv_leaked", ("warning",), judge, AT_ONCE)

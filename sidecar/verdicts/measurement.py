@@ -103,6 +103,6 @@ def _unreadable(scope: Scope, detail: str, reason: str) -> Verdict:
     )
 
 
-MISSING = Rule("metrics_missing", ("warning",), judge_missing, SHORT)
-INVALID = Rule("metrics_invalid", ("warning",), judge_invalid, SHORT)
-GPU = Rule("gpu_unreadable", ("warning",), judge_gpu, SHORT)
+MISSING = Rule("metrics_missing", ("warning",), judge_missing, SHORT, level="server")
+INVALID = Rule("metrics_invalid", ("warning",), judge_invalid, SHORT, level="server")
+GPU = Rule("gpu_unreadable", ("warning",), judge_gpu, SHORT, level="gpu")

@@ -102,22 +102,33 @@ def _figures(message: OutOfMemory | None) -> tuple[Evidence, ...]:
 def _less_utilization(
     start: Start, message: OutOfMemory | None, by: float = 0.02
 ) -> Iterable[Advice]:
-    """Room outside the pool: what was asked for and a margin, and no less than `by`."""
-    now = start.gpu_memory_utilization
-    if now is None:
-        return
-    if message is not None and message.total_bytes and message.tried_bytes is not None:
-        missing = (
-            message.tried_bytes - (message.free_bytes or 0) + margin_bytes(message.total_bytes)
-        )
-        by = max(by, missing / message.total_bytes)
-    yield Advice(
-        "--gpu-memory-utilization",
-        f"{round_utilization_down(now - by):.2f}",
-        "that much stays free outside the KV cache",
-        "what was asked for and a margin; go back by 0.02 once it is stable",
-        current=f"{now:g}",
-    )
+    """Room outside the pool: what was asked for and a margin, and no less than `by`.
+
+    By the flag in force; nothing where too little would be left for the weights.
+    """
+    total = message.total_bytes if message is not None else None
+    if message is not None and total and message.tried_bytes is not None:
+        missing = message.tried_bytes - (message.free_bytes or 0) + margin_bytes(total)
+        by = max(by, missing / total)
+    expect = "that much stays free outside the KV cache"
+    why = "what was asked for and a margin; go back by 0.02 once it is stable"
+    if start.num_gpu_blocks_override is not None:
+        blocks = str(start.num_gpu_blocks_override)
+        yield Advice("--num-gpu-blocks-override", None, expect, why, current=blocks)
+    elif start.kv_cache_memory_bytes is not None:
+        held = start.kv_cache_memory_bytes
+        left = None if total is None else int(held - by * total)
+        if left is None or left > 0:
+            to = None if left is None else str(left)
+            yield Advice("--kv-cache-memory-bytes", to, expect, why, current=str(held))
+    elif start.gpu_memory_utilization is not None:
+        now = start.gpu_memory_utilization
+        to_ratio = round_utilization_down(now - by)
+        least = (start.weights_bytes_per_rank or 0) / total if total else 0.0
+        if to_ratio > least:
+            yield Advice(
+                "--gpu-memory-utilization", f"{to_ratio:.2f}", expect, why, current=f"{now:g}"
+            )
 
 
 def _runtime(start: Start, message: OutOfMemory | None) -> Verdict:

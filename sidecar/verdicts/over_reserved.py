@@ -6,6 +6,7 @@ The advice appears only after the load was watched for some time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from sidecar.engine_history import EngineHistory
@@ -60,12 +61,13 @@ def _verdict(
         Evidence("serving_seconds", served, "seconds", MEDIUM_SECONDS),
     ]
     missing: list[str] = []
-    target = None
+    target = needed = None
     if held is None:
         missing.append("kv_cache_bytes (log)")
     else:
         evidence.append(Evidence("kv_cache_bytes", held, "bytes"))
-        target = target_utilization(situation, engine, held, peak)
+        needed = needed_kv_bytes(situation, engine, held, peak)
+        target = target_utilization(situation, held, needed)
         if target is not None:
             evidence.append(
                 Evidence(
@@ -83,7 +85,7 @@ def _verdict(
         "fault; the rest is reserved for a load that has not come.",
         scope,
         evidence=tuple(evidence),
-        advice=tuple(_advice(situation, engine, target, confidence)),
+        advice=tuple(_advice(situation, held, needed, target, confidence)),
         avoid=(
             Avoid("--block-size", "low use is no fragmentation"),
             Avoid("--enforce-eager", "saves little and costs more than half the throughput"),
@@ -92,25 +94,33 @@ def _verdict(
     )
 
 
-def target_utilization(
+def needed_kv_bytes(
     situation: Situation, engine: EngineHistory, held: float, peak: float
 ) -> float | None:
-    """The utilisation that leaves half as much again as the peak, or one full-length request.
+    """Half as much again as the peak, and no less than one full-length request."""
+    if engine.capacity is None or not engine.capacity.tokens:
+        return None
+    longest = situation.flags.number("max_model_len") or situation.snapshot.max_model_len
+    one_request = held * longest / engine.capacity.tokens if longest else 0.0
+    return max(HEADROOM_FACTOR * peak * held, one_request)
+
+
+def target_utilization(situation: Situation, held: float, needed: float | None) -> float | None:
+    """The utilisation that leaves so much KV cache, where that flag sizes it at all.
 
     Never below weights, first-load growth and margin, where the log tells the weights.
     """
     now = utilization_in_force(situation)
+    if flag_in_force(situation) != "--gpu-memory-utilization" or needed is None:
+        return None
     memories = [
         device.reading.memory
         for device, _ in situation.devices()
         if device.reading is not None and device.reading.memory is not None
     ]
-    if now is None or not memories or engine.capacity is None or not engine.capacity.tokens:
+    if now is None or not memories:
         return None
     total = float(min(vllm_total_bytes(memory) for memory in memories))
-    longest = situation.flags.number("max_model_len") or situation.snapshot.max_model_len
-    one_request = held * longest / engine.capacity.tokens if longest else 0.0
-    needed = max(HEADROOM_FACTOR * peak * held, one_request)
     target = now - (held - needed) / total
     weights = situation.start.weights_bytes_per_rank if situation.start is not None else None
     if weights is not None:
@@ -121,7 +131,11 @@ def target_utilization(
 
 
 def _advice(
-    situation: Situation, engine: EngineHistory, target: float | None, confidence: Confidence
+    situation: Situation,
+    held: float | None,
+    needed: float | None,
+    target: float | None,
+    confidence: Confidence,
 ) -> Iterable[Advice]:
     if confidence == "low":
         yield Advice(
@@ -129,7 +143,16 @@ def _advice(
         )
         return
     flag, now = flag_in_force(situation), utilization_in_force(situation)
-    if target is not None and now is not None and flag == "--gpu-memory-utilization":
+    if flag == "--kv-cache-memory-bytes" and held and needed is not None and needed < held:
+        yield Advice(
+            flag,
+            f"{math.ceil(needed)}",
+            f"frees about {gib(held - needed)} on each GPU for something else",
+            "only if something else needs the memory; this flag is set, so "
+            "--gpu-memory-utilization does nothing; the peak so far times 1.5 stays",
+            current=f"{held:.0f}",
+        )
+    if target is not None and now is not None:
         yield Advice(
             flag,
             f"{target:.2f}",

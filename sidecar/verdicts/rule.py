@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from sidecar.model import Severity, Verdict
 from sidecar.verdicts.situation import Situation
@@ -23,6 +24,7 @@ AT_ONCE = Hold(0.0, 1.0)
 """For conditions that look back by themselves."""
 
 TROUBLE_LINGERS_SECONDS = 15.0
+Level = Literal["engine", "gpu", "server"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Rule:
 
     `judge` is pure and says what is true at this moment; patience is not its business. It yields
     at most one verdict for each scope and nothing where a signal is missing, unless the verdict
-    is about that.
+    is about that. `level` says what its scope names.
     """
 
     code: str
@@ -39,3 +41,4 @@ class Rule:
     judge: Callable[[Situation], Iterable[Verdict]]
     hold: Hold = SHORT
     linger_seconds: float = TROUBLE_LINGERS_SECONDS
+    level: Level = "engine"

@@ -53,6 +53,13 @@ class Situation:
             if engine.reading is not None:
                 yield engine, Scope(*engine.reading.key)
 
+    @property
+    def suspends_memory(self) -> bool:
+        """Whether memory moves for reasons of its own: a start, a fresh restart, sleep."""
+        life = self.lifecycle
+        asleep = any(e.reading is not None and e.reading.sleeping for e, _ in self.engines())
+        return asleep or life.just_restarted(self.at) or life.is_starting(self.at)
+
     def settled_engines(self) -> Iterator[tuple[EngineHistory, Scope]]:
         """Engines about which memory may be judged: awake, and not in the minute after a
         restart, in which caches fill and numbers jump."""
@@ -62,13 +69,15 @@ class Situation:
                 yield engine, scope
 
     def devices(self) -> Iterator[tuple[DeviceHistory, Scope]]:
-        """GPUs that this server uses: those with bytes of its own, or all where nobody knows."""
+        """GPUs that this server uses: those with bytes of its own now, else lately (it may have
+        died), else all, since nobody knows."""
         memory = self.history.memory
         if memory is None:
             return
-        known = [d for d in memory.devices.values() if d.owners is not None]
-        owned = [d for d in known if d.owners is not None and d.owners.vllm_bytes]
-        for device in owned or memory.devices.values():
+        devices = memory.devices.values()
+        owned = [d for d in devices if d.owners is not None and d.owners.vllm_bytes]
+        lately = [d for d in devices if any(d.vllm.values)]
+        for device in owned or lately or devices:
             if device.reading is not None:
                 yield device, Scope(gpu=str(device.reading.index))
 

@@ -49,7 +49,7 @@ def judge(situation: Situation) -> Iterable[Verdict]:
                 Avoid("--gpu-memory-utilization", "nothing here says that memory is short"),
                 Avoid("--max-num-seqs", "nothing here says that the load is too high"),
             ),
-            missing=("is_paused",),
+            missing=("is_paused",) if situation.snapshot.paused is None else (),
         )
 
 

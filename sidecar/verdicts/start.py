@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from sidecar.launch import with_known_flags
-from sidecar.model import Advice, Avoid, Evidence, Verdict
+from sidecar.model import Advice, Avoid, Evidence, Severity, Verdict
 from sidecar.sources.releases import Release, parse_release
 from sidecar.startlog.failures import FailureKind, LogFailure
 from sidecar.startlog.start import Start
@@ -27,6 +27,25 @@ HIGHEST_UTILIZATION = 0.98
 ACTIVATION_RATIO = 0.25
 GRAPH_RATIO = 0.05
 GRAPH_ESTIMATE_RATIO = 0.20
+
+SEVERITIES: Mapping[str, tuple[Severity, ...]] = {
+    "started": ("info",),
+    "incomplete": ("info", "critical"),
+    "no_kv_memory": ("critical",),
+    "max_len_too_long": ("critical",),
+    "not_enough_free": ("critical",),
+    "graph_memory": ("warning", "critical"),
+    "weights_too_big": ("critical",),
+    "activation_peak": ("critical",),
+    "single_allocation": ("critical",),
+    "allocator_slack": ("critical",),
+    "neighbour_left": ("warning",),
+    "runtime_oom": ("critical",),
+    "host_oom": ("critical",),
+    "bad_argument": ("critical",),
+    "not_memory": ("critical",),
+}
+"""All codes that a log leads to, with the severities they may take."""
 
 REPLACED_FLAGS: Mapping[str, str] = {
     "--swap-space": "removed in 0.18.0; V1 never swaps: --kv-offloading-size keeps KV on the host",
@@ -111,16 +130,18 @@ def _not_enough_free(start: Start, failure: LogFailure, release: Release | None)
         if neighbour
         else f"{gib(taken)} are taken by the driver, a display or the host system"
     )
-    advice = [
-        Advice(
-            "--gpu-memory-utilization",
-            f"{to:.2f}",
-            f"asks for {gib(to * total)} instead of {gib(wanted)}",
-            f"{gib(free)} of {gib(total)} are free, {gib(margin_bytes(total))} stay as margin; "
-            "that much KV cache is lost",
-            current=None if now is None else f"{now:g}",
+    advice: list[Advice] = []
+    if to > (start.weights_bytes_per_rank or 0) / total:
+        advice.append(
+            Advice(
+                "--gpu-memory-utilization",
+                f"{to:.2f}",
+                f"asks for {gib(to * total)} instead of {gib(wanted)}",
+                f"{gib(free)} of {gib(total)} are free, {gib(margin_bytes(total))} stay as "
+                "margin; that much KV cache is lost",
+                current=None if now is None else f"{now:g}",
+            )
         )
-    ]
     if neighbour:
         advice.append(
             Advice(
@@ -177,17 +198,23 @@ def _no_kv_memory(start: Start, failure: LogFailure, release: Release | None) ->
     weights, activations = start.weights_bytes_per_rank, start.activation_bytes_per_rank
     said = f" ({gib(available)} would be left for it)" if available is not None else ""
     advice: list[Advice] = []
+    avoid = [Avoid("--max-num-seqs", "it does not change the weights")]
     if now is not None and now < HIGHEST_UTILIZATION:
-        to, why = _raised_utilization(now, total, available, start)
-        advice.append(
-            Advice(
-                "--gpu-memory-utilization",
-                None if to is None else f"{to:.2f}",
-                "room for a KV cache",
-                why,
-                current=f"{now:g}",
+        to, why = _raised_utilization(now, total, available)
+        if to is not None and to > HIGHEST_UTILIZATION:
+            avoid.append(
+                Avoid("--gpu-memory-utilization", "no share of this device is enough by itself")
             )
-        )
+        else:
+            advice.append(
+                Advice(
+                    "--gpu-memory-utilization",
+                    None if to is None else f"{to:.2f}",
+                    "room for a KV cache",
+                    why,
+                    current=f"{now:g}",
+                )
+            )
     if activations is not None and (weights is None or activations > ACTIVATION_RATIO * weights):
         advice.append(
             Advice(
@@ -223,7 +250,7 @@ def _no_kv_memory(start: Start, failure: LogFailure, release: Release | None) ->
             ),
         ),
         advice=tuple(advice),
-        avoid=(Avoid("--max-num-seqs", "it does not change the weights"),),
+        avoid=tuple(avoid),
     )
 
 
@@ -238,15 +265,14 @@ def _least_total(start: Start, now: float | None, available: int | None) -> int 
 
 
 def _raised_utilization(
-    now: float, total: int | None, available: int | None, start: Start
+    now: float, total: int | None, available: int | None
 ) -> tuple[float | None, str]:
-    """The utilisation at which the server would start with a GiB of KV cache."""
+    """The utilisation at which the server would start with a GiB of KV cache; it may be more
+    than there is."""
     if total is None or available is None:
         return None, "in steps of 0.02 until it starts"
     needed = max(0, -available) + GIB + margin_bytes(total)
     to = round_utilization_up(now + needed / total)
-    if to > HIGHEST_UTILIZATION:
-        return None, "no share of this device is enough by itself"
     return to, f"{gib(needed)} more of {gib(total)}: what is missing, a GiB of KV cache, a margin"
 
 
@@ -271,7 +297,18 @@ def _max_len_too_long(start: Start, failure: LogFailure, release: Release | None
     missing = None
     if failure.needed_bytes is not None and failure.available_bytes is not None:
         missing = failure.needed_bytes - failure.available_bytes
-    if now is not None and missing is not None:
+    if missing is not None and start.kv_cache_memory_bytes is not None:
+        advice.append(
+            Advice(
+                "--kv-cache-memory-bytes",
+                str(failure.needed_bytes),
+                f"{gib(missing)} more KV cache, and the length can stay",
+                "only if that much is free on the device; --gpu-memory-utilization does nothing "
+                "while this flag is set",
+                current=str(start.kv_cache_memory_bytes),
+            )
+        )
+    elif now is not None and missing is not None and start.num_gpu_blocks_override is None:
         to = None
         if total is not None:
             to = round_utilization_up(now + (missing + SMALL_MARGIN_BYTES) / total)

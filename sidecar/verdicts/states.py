@@ -116,9 +116,13 @@ def steady(situation: Situation, others: Iterable[Verdict]) -> Iterable[Verdict]
         )
 
 
-STARTING = Rule("starting", ("info",), judge_starting, AT_ONCE, linger_seconds=0.0)
-DOWN = Rule("vllm_down", ("critical",), judge_down, AT_ONCE, linger_seconds=0.0)
-BLIND = Rule("vllm_blind", ("warning",), judge_blind, Hold(2.5, 10.0), linger_seconds=0.0)
+STARTING = Rule("starting", ("info",), judge_starting, AT_ONCE, linger_seconds=0.0, level="server")
+DOWN = Rule("vllm_down", ("critical",), judge_down, AT_ONCE, linger_seconds=0.0, level="server")
+BLIND = Rule(
+    "vllm_blind", ("warning",), judge_blind, Hold(2.5, 10.0), linger_seconds=0.0, level="server"
+)
 ASLEEP = Rule("asleep", ("info",), judge_asleep, AT_ONCE, linger_seconds=0.0)
-RESTARTED = Rule("restarted", ("info",), judge_restarted, AT_ONCE, linger_seconds=0.0)
-PAUSED = Rule("paused", ("info",), judge_paused, AT_ONCE, linger_seconds=0.0)
+RESTARTED = Rule(
+    "restarted", ("info",), judge_restarted, AT_ONCE, linger_seconds=0.0, level="server"
+)
+PAUSED = Rule("paused", ("info",), judge_paused, AT_ONCE, linger_seconds=0.0, level="server")

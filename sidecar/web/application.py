@@ -6,7 +6,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from sidecar.exposition import Board
-from sidecar.frame_json import snapshot
+from sidecar.frame_json import diagnosis, snapshot
 from sidecar.web.page import render_page
 
 
@@ -39,5 +39,11 @@ def build_application(board: Board) -> FastAPI:
         if board.frame is None:
             return JSONResponse({"error": "no poll yet"}, status_code=503)
         return JSONResponse(snapshot(board.frame))
+
+    @application.get("/api/v1/diagnosis")
+    async def concluded() -> JSONResponse:
+        if board.frame is None:
+            return JSONResponse({"error": "no poll yet"}, status_code=503)
+        return JSONResponse(diagnosis(board.frame))
 
     return application
