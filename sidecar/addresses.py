@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 
-def reachable_address(host: str, port: int) -> str:
+def reachable_address(host: str, port: int, *, tls: bool = False) -> str:
     """The URL under which this machine reaches a listener on this host and port."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme, shown = "https" if tls else "http", f"[{host}]" if ":" in host else host
+    return f"{scheme}://{shown}:{port}"

@@ -335,7 +335,7 @@ def webhook(
     The default receiver of the compose stack: alerts are seen without any account anywhere.
     """
     _log_to_stderr("info")
-    from sidecar.runtime import ListenError, address_of, listen, run_together
+    from sidecar.runtime import ListenError, Site, address_of, listen, run_together
     from sidecar.webhook import build_webhook_application
 
     def write(line: str) -> None:
@@ -347,7 +347,7 @@ def webhook(
     except ListenError as error:
         _fail(error)
     logging.getLogger(__name__).info("waiting for alerts at %s", address_of(listener))
-    _exit_with(run_together([], [(build_webhook_application(write), listener)]))
+    _exit_with(run_together([], [Site(build_webhook_application(write), listener)]))
 
 
 @application.command()
@@ -367,9 +367,16 @@ def healthcheck(
         from sidecar.addresses import reachable_address
 
         settings = _settings()
-        url = reachable_address(settings.host, settings.port)
+        url = reachable_address(settings.host, settings.port, tls=settings.speaks_tls)
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/-/healthy", timeout=timeout_seconds, trust_env=False)
+        # The certificate names the address that others use, not loopback; what is asked for is
+        # no secret, and nothing is sent.
+        answer = httpx.get(
+            f"{url.rstrip('/')}/-/healthy",
+            timeout=timeout_seconds,
+            trust_env=False,
+            verify=False,  # noqa: S501
+        )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         _fail(f"no sidecar answers at {url}: {type(error).__name__}", 1)
     if answer.status_code != 200:

@@ -17,7 +17,7 @@ from sidecar.launch import parse_arguments
 from sidecar.model import Frame, Histogram
 from sidecar.pipeline import Pipeline
 from sidecar.recordings import Recording, RecordingError
-from sidecar.runtime import address_of, listen, run_together
+from sidecar.runtime import Site, address_of, listen, run_together
 from sidecar.settings import Settings, Thresholds
 from sidecar.web.application import build_application
 
@@ -118,7 +118,7 @@ async def run_replay_server(settings: Settings, recording: Recording, speed: flo
     log.info("replaying %s at %s", recording.header.name, address_of(listener))
     return await run_together(
         [("replay", _play(settings, recording, speed, board))],
-        [(build_application(board), listener)],
+        [Site(build_application(board), listener)],
     )
 
 

@@ -8,6 +8,8 @@ import logging
 import signal
 import socket
 from collections.abc import Coroutine, Generator
+from dataclasses import dataclass
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
@@ -49,16 +51,28 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address_of(listener: socket.socket) -> str:
+def address_of(listener: socket.socket, *, tls: bool = False) -> str:
     """The address to type into a browser on this machine."""
     host, port = listener.getsockname()[:2]
-    return reachable_address(host, port)
+    return reachable_address(host, port, tls=tls)
 
 
-def _server(application: FastAPI) -> _Server:
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An application, the listener it is served on, and its TLS files where it has any."""
+
+    application: FastAPI
+    listener: socket.socket
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def _server(site: Site) -> _Server:
     return _Server(
         uvicorn.Config(
-            application,
+            site.application,
+            ssl_certfile=site.certificate,
+            ssl_keyfile=site.key,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -70,7 +84,7 @@ def _server(application: FastAPI) -> _Server:
 
 async def run_together(
     work: list[tuple[str, Coroutine[None, None, None]]],
-    applications: list[tuple[FastAPI, socket.socket]],
+    sites: list[Site],
     *,
     seconds: float | None = None,
 ) -> int:
@@ -87,7 +101,7 @@ async def run_together(
         loop.add_signal_handler(number, stop.set)
     if seconds is not None:
         loop.call_later(seconds, stop.set)
-    servers = [(_server(application), listener) for application, listener in applications]
+    servers = [(_server(site), site.listener) for site in sites]
     tasks = [asyncio.create_task(part, name=name) for name, part in work]
     serving = [
         asyncio.create_task(server.serve(sockets=[listener]), name="web server")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
+import ssl
 import time
+from pathlib import Path
 
 from sidecar.exposition import Board
 from sidecar.launch import parse_arguments
@@ -13,7 +15,7 @@ from sidecar.model import Poll
 from sidecar.pipeline import Pipeline
 from sidecar.poller import Poller
 from sidecar.recordings import Header, Recorder, RecordingError
-from sidecar.runtime import address_of, listen, run_together
+from sidecar.runtime import Site, address_of, listen, run_together
 from sidecar.settings import Settings, SettingsError
 from sidecar.simulator import Simulation
 from sidecar.sources import GpuSource
@@ -23,6 +25,7 @@ from sidecar.sources.nvml import NvmlSource, parse_selection
 from sidecar.sources.vllm import VllmSource
 from sidecar.startlog import LogFollower
 from sidecar.web.application import build_application
+from sidecar.web.protection import protection_of
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +35,24 @@ _PROGRESS_SECONDS = 10.0
 async def run_service(settings: Settings) -> int:
     """The sidecar next to a real server. Returns the exit status."""
     vllm, gpus = vllm_source(settings), gpu_source(settings)
+    protection = protection_of(settings)
     with listen(settings.host, settings.port) as listener:
         recorder = _recorder(settings)
         board = Board()
         poller = build_poller(settings, vllm, gpus, board, recorder)
-        log.info("watching %s; metrics at %s/metrics", vllm.address, address_of(listener))
+        address = address_of(listener, tls=settings.speaks_tls)
+        log.info("watching %s; metrics at %s/metrics", vllm.address, address)
         try:
             return await run_together(
-                [("poller", poller.run())], [(build_application(board), listener)]
+                [("poller", poller.run())],
+                [
+                    Site(
+                        build_application(board, protection),
+                        listener,
+                        protection.certificate,
+                        protection.key,
+                    )
+                ],
             )
         finally:
             await _close(vllm, gpus)
@@ -68,8 +81,8 @@ async def run_demo(
             return await run_together(
                 [("poller", poller.run()), ("scenario", _tell_scenario(simulation))],
                 [
-                    (simulation.application, simulator_listener),
-                    (build_application(board), listener),
+                    Site(simulation.application, simulator_listener),
+                    Site(build_application(board), listener),
                 ],
             )
         finally:
@@ -101,8 +114,22 @@ def vllm_source(settings: Settings) -> VllmSource:
     return VllmSource(
         settings.vllm_address,
         timeout_seconds=settings.vllm_timeout_seconds,
-        api_key=settings.api_key(),
+        api_key=settings.secret("vllm_api_key"),
+        trust=_trust(settings.vllm_ca_file),
     )
+
+
+def _trust(ca_file: Path | None) -> ssl.SSLContext | bool:
+    """The usual authorities, and one more where it is configured."""
+    if ca_file is None:
+        return True
+    context = ssl.create_default_context()
+    try:
+        context.load_verify_locations(ca_file)
+    except (OSError, ssl.SSLError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or "unusable"
+        raise SettingsError(f"SIDECAR_VLLM_CA_FILE: {ca_file}: {reason}") from error
+    return context
 
 
 def gpu_source(settings: Settings) -> GpuSource:

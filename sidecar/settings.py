@@ -120,8 +120,22 @@ class Settings(BaseSettings):
         None, description="Key that vLLM was started with (`--api-key`), if it asks for one."
     )
     vllm_api_key_file: Path | None = Field(None, description="File that holds that key.")
+    vllm_ca_file: Path | None = Field(
+        None, description="Certificate authority to trust for an https vLLM, besides the usual."
+    )
     host: str = Field("127.0.0.1", description="Address the sidecar listens on.")
     port: int = Field(9130, ge=0, le=65535, description="Port it listens on; 0 picks a free one.")
+    web_token: SecretStr | None = Field(
+        None, description="Token that readers of the sidecar's own port must show (Bearer)."
+    )
+    web_token_file: Path | None = Field(None, description="File that holds that token.")
+    web_users_file: Path | None = Field(
+        None, description="File with lines of user:password for basic authentication."
+    )
+    tls_certificate_file: Path | None = Field(
+        None, description="Certificate (chain) for the sidecar's own port, which then speaks TLS."
+    )
+    tls_key_file: Path | None = Field(None, description="Its private key.")
     gpus: str = Field(
         "all",
         description="GPUs to watch: all, none, or indices and UUIDs (MIG, too) separated by "
@@ -160,19 +174,21 @@ class Settings(BaseSettings):
         """The server's base address without a trailing slash or `/metrics`."""
         return str(self.vllm_url).rstrip("/").removesuffix("/metrics").rstrip("/")
 
-    def api_key(self) -> str | None:
-        """The key from the environment or its file; the file wins. Raises `SettingsError`."""
-        variable, key = "SIDECAR_VLLM_API_KEY", None
-        if self.vllm_api_key_file is not None:
-            variable = "SIDECAR_VLLM_API_KEY_FILE"
-            try:
-                key = self.vllm_api_key_file.read_text("utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise SettingsError(
-                    f"{variable}: cannot read {self.vllm_api_key_file}: {_reason(error)}"
-                ) from error
-        elif self.vllm_api_key is not None:
-            key = self.vllm_api_key.get_secret_value().strip()
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether the sidecar's own port is https."""
+        return self.tls_certificate_file is not None
+
+    def secret(self, name: Literal["vllm_api_key", "web_token"]) -> str | None:
+        """A secret from the environment or its file; the file wins. Raises `SettingsError`."""
+        variable, key = f"{PREFIX}{name}".upper(), None
+        path: Path | None = getattr(self, f"{name}_file")
+        given: SecretStr | None = getattr(self, name)
+        if path is not None:
+            variable += "_FILE"
+            key = read_secret_file(variable, path).strip()
+        elif given is not None:
+            key = given.get_secret_value().strip()
         if key is not None and not (key and key.isascii() and key.isprintable()):
             raise SettingsError(f"{variable}: a key is one line of printable ASCII characters")
         return key
@@ -201,6 +217,14 @@ def load_settings(**given: object) -> Settings:
         if message[1:2].islower():  # "Input should be ...", but not "URL scheme should be ..."
             message = message[:1].lower() + message[1:]
         raise SettingsError(f"{flag}: {message}") from None
+
+
+def read_secret_file(variable: str, path: Path) -> str:
+    """The text of a secret's file. Raises `SettingsError`, which never quotes the secret."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{variable}: cannot read {path}: {_reason(error)}") from error
 
 
 def _refuse_unknown_variables() -> None:

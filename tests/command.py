@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from sidecar.cli import application
 from sidecar.settings import PREFIX
 
-_ADDRESS = re.compile(r" at (http://[^ /]+)(/metrics)?$")
+_ADDRESS = re.compile(r" at (https?://[^ /]+)(/metrics)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Running:
 
     def address(self) -> str:
         """Where it says that it listens."""
-        found = _ADDRESS.search(self.wait_for(" at http://127.0.0.1:"))
+        found = _ADDRESS.search(self.wait_for("://127.0.0.1:"))
         assert found
         return found[1]
 

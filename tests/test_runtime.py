@@ -22,7 +22,7 @@ from fault_server import Behaviour, page, serving, silent, status
 
 from sidecar.addresses import reachable_address
 from sidecar.recordings import open_recording
-from sidecar.runtime import ListenError, address_of, listen, run_together
+from sidecar.runtime import ListenError, Site, address_of, listen, run_together
 
 
 def application() -> FastAPI:
@@ -80,7 +80,7 @@ async def test_a_signal_ends_everything_with_0(
         finally:
             cancelled.set()
 
-    assert await run_together([("work", work())], [(application(), listener)]) == 0
+    assert await run_together([("work", work())], [Site(application(), listener)]) == 0
     assert cancelled.is_set()
     assert errors(caplog) == []
 
@@ -115,7 +115,7 @@ async def test_a_part_that_dies_takes_the_others_along(
 
     started = time.monotonic()
     work = [("poller", fail(error)), ("sibling", sibling())]
-    assert await run_together(work, [(application(), listener)]) == 1
+    assert await run_together(work, [Site(application(), listener)]) == 1
     assert time.monotonic() - started < 2.0
     assert await other == "cancelled"
     assert errors(caplog) == [line]
@@ -131,7 +131,7 @@ async def test_where_it_died_is_in_the_debug_log(caplog: pytest.LogCaptureFixtur
 async def test_a_part_that_just_ends_is_no_better(
     listener: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert await run_together([("poller", end())], [(application(), listener)]) == 1
+    assert await run_together([("poller", end())], [Site(application(), listener)]) == 1
     assert errors(caplog) == ["poller ended: without being asked to"]
 
 
@@ -147,7 +147,7 @@ async def test_a_server_that_dies_takes_the_poller_along(
         finally:
             cancelled.set()
 
-    assert await run_together([("poller", work())], [(application(), listener)]) == 1
+    assert await run_together([("poller", work())], [Site(application(), listener)]) == 1
     assert cancelled.is_set()
     (line,) = errors(caplog)
     assert line.startswith("web server ended: ")
@@ -194,7 +194,9 @@ async def connected(
 async def test_no_client_delays_the_end(
     request_bytes: bytes, answered: bool, listener: socket.socket
 ) -> None:
-    serving = asyncio.create_task(run_together([("work", forever())], [(application(), listener)]))
+    serving = asyncio.create_task(
+        run_together([("work", forever())], [Site(application(), listener)])
+    )
     async with connected(listener, request_bytes) as reader:
         if answered:
             assert await reader.readuntil(b"hello")

@@ -34,7 +34,7 @@ def test_the_defaults() -> None:
     assert (settings.host, settings.port) == ("127.0.0.1", 9130)
     assert settings.poll_period_seconds == 1.0
     assert settings.thresholds == Thresholds()
-    assert settings.api_key() is None
+    assert settings.secret("vllm_api_key") is None
 
 
 def test_flags_win_over_the_environment_and_it_over_the_defaults(
@@ -52,6 +52,12 @@ def test_every_setting_can_come_from_the_environment(monkeypatch: pytest.MonkeyP
         "VLLM_URL": "http://vllm:8000/",
         "VLLM_API_KEY": SECRET,
         "VLLM_API_KEY_FILE": "/run/secrets/key",
+        "VLLM_CA_FILE": "/run/ca.pem",
+        "WEB_TOKEN": SECRET,
+        "WEB_TOKEN_FILE": "/run/secrets/token",
+        "WEB_USERS_FILE": "/run/secrets/users",
+        "TLS_CERTIFICATE_FILE": "/run/chain.pem",
+        "TLS_KEY_FILE": "/run/key.pem",
         "HOST": "0.0.0.0",
         "PORT": "0",
         "GPUS": "0,1",
@@ -92,7 +98,7 @@ def test_an_empty_variable_sets_nothing(variable: str, monkeypatch: pytest.Monke
     """Compose files pass `${NAME:-}`."""
     monkeypatch.setenv(PREFIX + variable, "")
     assert load_settings() == Settings()
-    assert load_settings().api_key() is None
+    assert load_settings().secret("vllm_api_key") is None
 
 
 @pytest.mark.parametrize(
@@ -184,7 +190,7 @@ def test_a_url_that_is_wrong_in_another_way_is_not_repeated_either() -> None:
 
 def test_the_key_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIDECAR_VLLM_API_KEY", SECRET)
-    assert load_settings().api_key() == SECRET
+    assert load_settings().secret("vllm_api_key") == SECRET
 
 
 def test_the_file_wins_over_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +198,7 @@ def test_the_file_wins_over_the_variable(tmp_path: Path, monkeypatch: pytest.Mon
     file.write_text(f"  {SECRET}\n")
     monkeypatch.setenv("SIDECAR_VLLM_API_KEY", "another")
     monkeypatch.setenv("SIDECAR_VLLM_API_KEY_FILE", str(file))
-    assert load_settings().api_key() == SECRET
+    assert load_settings().secret("vllm_api_key") == SECRET
 
 
 @pytest.mark.parametrize(
@@ -214,7 +220,7 @@ def test_a_key_file_that_cannot_be_used(
         file.write_bytes(content)
     monkeypatch.setenv("SIDECAR_VLLM_API_KEY_FILE", str(file))
     with pytest.raises(SettingsError, match=rf"^SIDECAR_VLLM_API_KEY_FILE: {reason}") as caught:
-        load_settings().api_key()
+        load_settings().secret("vllm_api_key")
     assert SECRET not in str(caught.value)
 
 
@@ -222,7 +228,7 @@ def test_a_key_file_that_cannot_be_used(
 def test_a_key_that_cannot_be_sent(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIDECAR_VLLM_API_KEY", key)
     with pytest.raises(SettingsError, match=r"^SIDECAR_VLLM_API_KEY: a key is one line"):
-        load_settings().api_key()
+        load_settings().secret("vllm_api_key")
 
 
 def test_the_key_is_not_shown(

@@ -64,6 +64,7 @@ class VllmSource:
         *,
         timeout_seconds: float = 5.0,
         api_key: str | None = None,
+        trust: ssl.SSLContext | bool = True,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.address = address
@@ -74,6 +75,7 @@ class VllmSource:
             timeout=httpx.Timeout(timeout_seconds, connect=_CONNECT_SECONDS),
             limits=httpx.Limits(max_connections=1, keepalive_expiry=_KEEP_ALIVE_SECONDS),
             trust_env=False,
+            verify=trust,
             follow_redirects=False,
             # A page is compressed on the API server's event loop, at the cost of its users.
             headers={"Accept": "text/plain", "Accept-Encoding": "identity"},

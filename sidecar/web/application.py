@@ -8,11 +8,14 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from sidecar.exposition import Board
 from sidecar.frame_json import diagnosis, snapshot
 from sidecar.web.page import render_page
+from sidecar.web.protection import Authentication, Protection
 
 
-def build_application(board: Board) -> FastAPI:
+def build_application(board: Board, protection: Protection | None = None) -> FastAPI:
     """All endpoints over one board. Health is that of the process: never of vLLM or a GPU."""
     application = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    if protection is not None and protection.authorizations:
+        application.add_middleware(Authentication, authorizations=protection.authorizations)
 
     @application.get("/metrics")
     async def metrics(request: Request) -> Response:
