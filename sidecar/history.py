@@ -77,7 +77,13 @@ class History:
         if not isinstance(gpus, GpuReport):
             self.memory = None
             return
-        self._memory.add(at, gpus, page_is_good=page_is_good, warming_up=self._is_warming_up())
+        self._memory.add(
+            at,
+            gpus,
+            page_is_good=page_is_good,
+            warming_up=self._is_warming_up(),
+            logged_pids=frozenset(self.start.process_names if self.start is not None else ()),
+        )
         self.memory = self._memory
 
     def _is_warming_up(self) -> bool:

@@ -1,9 +1,10 @@
 """Whose the GPU memory is, and how it has moved lately.
 
 A process id says nothing by itself: the driver reports host pids, which a container cannot
-look up. So the processes present at the first good page of a life of the server are taken as
-the server's own, and whatever comes later as somebody else's, another vLLM included. Where
-titles tell that some of those present are vLLM's, the others with a title are not.
+look up. Where vLLM's own log names processes that are there, those are the server's. Otherwise
+the processes present at the first good page of a life of the server are taken as its own, and
+whatever comes later as somebody else's, another vLLM included. Where titles tell that some of
+those present are vLLM's, the others with a title are not.
 """
 
 from __future__ import annotations
@@ -77,13 +78,24 @@ class MemoryHistory:
             device.first_used_bytes = device.warmup_peak_bytes = None
             device.vllm = Points(HALF_AN_HOUR)
 
-    def add(self, at: float, report: GpuReport, *, page_is_good: bool, warming_up: bool) -> None:
+    def add(
+        self,
+        at: float,
+        report: GpuReport,
+        *,
+        page_is_good: bool,
+        warming_up: bool,
+        logged_pids: frozenset[int] = frozenset(),
+    ) -> None:
+        """Take in one reading of all devices. `logged_pids` are the processes that the server's
+        own log names, in the namespace it runs in."""
         self.at = at
         self.driver_version = report.driver_version
         self.warming_up = warming_up
         readings = report.gpus[:MOST_DEVICES]
         if page_is_good and self.own_pids is None:
-            self.own_pids = _pids_of_server(readings, self._other_pids) or None
+            named = logged_pids & _pids(readings)
+            self.own_pids = named or _pids_of_server(readings, self._other_pids) or None
         if self.own_pids is not None and page_is_good:
             self._other_pids = _pids(readings) - self.own_pids
         for gone in self.devices.keys() - {_key(reading) for reading in readings}:

@@ -8,6 +8,7 @@ from synthetic import GIB, engine, gpu, history, measured, reason, snapshot
 
 from sidecar.history import History
 from sidecar.model import GpuProcess, GpuReading
+from sidecar.startlog import Start
 
 
 def owners(seen: History) -> tuple[float | None, float | None, float | None]:
@@ -187,3 +188,18 @@ def test_slope_needs_ten_minutes_and_ignores_a_jump() -> None:
 def test_a_failing_source_leaves_no_device() -> None:
     seen = history(snapshot(0, engine(), gpus=[gpu(30)]), snapshot(1, engine()))
     assert measured(seen, "gpu_memory_used_bytes") is None
+
+
+def test_the_log_tells_two_servers_on_one_device_apart() -> None:
+    """Both are there at the first page; the log names process 7 as this server's."""
+    seen = History()
+    seen.start = Start(process_names={7: "EngineCore", 8: "APIServer"})
+    seen.add(snapshot(0, engine(), gpus=[gpu(50, {7: 30 * GIB, 9: 20 * GIB})]))
+    assert owners(seen) == (30.0, 20.0, 0.0)
+
+
+def test_a_log_of_another_namespace_names_nobody_here() -> None:
+    seen = History()
+    seen.start = Start(process_names={101: "EngineCore"})
+    seen.add(snapshot(0, engine(), gpus=[gpu(50, {7: 30 * GIB, 9: 20 * GIB})]))
+    assert owners(seen) == (50.0, 0.0, 0.0)
