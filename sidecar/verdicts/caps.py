@@ -58,7 +58,7 @@ def _sequences(
     usage = max(engine.usage.within(engine.at, QUEUE_SECONDS))
     limits = [cap + waiting, 2 * cap]
     if usage > 0:
-        limits.append(math.floor(FILL_TO_RATIO * cap / usage))
+        limits.append(math.floor(FILL_TO_RATIO * cap / usage + 1e-9))
     to = int(min(limits))
     advice: tuple[Advice, ...] = ()
     if to > cap:

@@ -16,8 +16,6 @@ from sidecar.model import GpuMemory
 from sidecar.verdicts.situation import GIB, MIB, Situation
 
 SMALLEST_MARGIN_BYTES = 128 * MIB
-DEFAULT_UTILIZATION_FROM_0_20 = 0.92
-DEFAULT_UTILIZATION = 0.9
 
 
 def gib(size: float) -> str:

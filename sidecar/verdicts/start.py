@@ -389,7 +389,7 @@ def _neighbour_left(start: Start, failure: LogFailure, release: Release | None) 
 def _bad_argument(start: Start, failure: LogFailure, release: Release | None) -> Verdict:
     named = ", ".join(failure.arguments) or "a flag"
     advice = tuple(
-        Advice(flag, None, "the parser takes it", REPLACED_FLAGS[name])
+        Advice("arguments", None, "the parser takes them", f"{name}: {REPLACED_FLAGS[name]}")
         for flag in failure.arguments
         if (name := flag.split("=")[0].replace("_", "-")) in REPLACED_FLAGS
     )
@@ -402,10 +402,10 @@ def _bad_argument(start: Start, failure: LogFailure, release: Release | None) ->
         advice=advice
         or (
             Advice(
-                failure.arguments[0] if failure.arguments else "arguments",
+                "arguments",
                 None,
-                "the parser takes it",
-                "take it out or spell it as `vllm serve --help` of this release does",
+                "the parser takes them",
+                f"take {named} out, or spell it as `vllm serve --help` of this release does",
             ),
         ),
     )

@@ -1,0 +1,134 @@
+"""The page about verdicts names every code once, with the severities and thresholds of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sidecar import lifecycle
+from sidecar.settings import PREFIX, Thresholds
+from sidecar.verdicts import (
+    RULES,
+    caps,
+    co_tenant,
+    gpu_memory,
+    host_memory,
+    kv_leaked,
+    out_of_memory,
+    over_reserved,
+    runaway,
+    start,
+)
+from sidecar.verdicts.rule import SHORT, TROUBLE_LINGERS_SECONDS
+from sidecar.verdicts.situation import GIB, MIB
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "verdicts.md").read_text("utf-8")
+SETTING = f"{PREFIX}THRESHOLDS__"
+SECTIONS = ("States", "While serving", "At start-up")
+SEVERITIES = {
+    **{rule.code: rule.severities for rule in RULES},
+    **dict.fromkeys(("healthy", "idle"), ("info",)),
+    **start.SEVERITIES,
+}
+FIXED = {
+    "KV usage below which the cache has room for a queue": caps.ROOM_BELOW_RATIO,
+    "the same with a KV connector": kv_leaked.CONNECTOR_SECONDS,
+    "seconds that somebody must have waited": caps.QUEUE_SECONDS,
+    "seconds of serving before the cache is called too big": over_reserved.SERVING_AT_LEAST_SECONDS,
+    "seconds of serving for medium confidence": over_reserved.MEDIUM_SECONDS,
+    "finished requests for medium confidence": over_reserved.MEDIUM_FINISHED,
+    "seconds of serving for high confidence": over_reserved.HIGH_SECONDS,
+    "running requests among which one may have run away": runaway.MOST_RUNNING,
+    "seconds in which none of them finished": runaway.NO_FINISH_SECONDS,
+    "times the mean length that is far too long": runaway.TIMES_THE_MEAN,
+    "foreign memory that makes a neighbour, in GiB": co_tenant.LEAST_BYTES / GIB,
+    "free share of the card below which a neighbour is a warning": co_tenant.COMFORTABLE_FREE_RATIO,
+    "free share of the card below which a neighbour is critical": co_tenant.CRITICAL_FREE_RATIO,
+    "seconds after which left processes are orphans": gpu_memory.ORPHAN_SECONDS,
+    "growth of vLLM's memory, as a share of the card": gpu_memory.GROWTH_RATIO,
+    "free memory that is too little while serving, in MiB": gpu_memory.HEADROOM_BYTES / MIB,
+    "share of host memory that is a warning": host_memory.WARNING_RATIO,
+    "share of host memory that is critical": host_memory.CRITICAL_RATIO,
+    "unified memory that is a warning, in GiB": host_memory.UNIFIED_WARNING_BYTES / GIB,
+    "unified memory that is critical, in GiB": host_memory.UNIFIED_CRITICAL_BYTES / GIB,
+    "failed pages in a row that mean down": lifecycle.DOWN_AFTER_FAILURES,
+    "seconds of time-outs that mean down": lifecycle.DOWN_AFTER_TIMEOUT_SECONDS,
+    "longest start, in seconds": lifecycle.STARTING_SECONDS,
+    "seconds that a restart is told": lifecycle.RESTARTED_SECONDS,
+    "allocator slack from which segments help": out_of_memory.SLACK_RATIO,
+    "share of the card that a single allocation may not ask for": (
+        out_of_memory.SINGLE_ALLOCATION_RATIO
+    ),
+    "share of the card that driver and display may take": start.STRUCTURAL_RATIO,
+    "share of the card that CUDA graphs may take": start.GRAPH_RATIO,
+}
+ROWS = [
+    (what, float(value), setting)
+    for what, value, setting in re.findall(
+        r"^\| ([^|]+) \| ([\d.]+) \| (?:`(\w+)` )?\|$", PAGE, re.MULTILINE
+    )
+]
+
+
+def section(title: str) -> str:
+    """The text below a heading of the second level."""
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None, title
+    return found[1]
+
+
+def headings(title: str) -> list[str]:
+    return re.findall(r"^### (.+)$", section(title), re.MULTILINE)
+
+
+def test_every_code_has_its_heading_once_and_no_heading_is_made_up() -> None:
+    named = [code for title in SECTIONS for code in headings(title)]
+    assert sorted(named) == sorted(SEVERITIES)
+
+
+def test_codes_of_a_log_stand_together() -> None:
+    assert set(headings("At start-up")) == set(start.SEVERITIES)
+
+
+@pytest.mark.parametrize("code", SEVERITIES)
+def test_severities_are_those_of_the_rule(code: str) -> None:
+    found = re.search(
+        rf"^### {code}\n\nSeverity: ([a-z, ]+)\.\n\n(.+?)(?=^##|\Z)", PAGE, re.M | re.S
+    )
+    assert found is not None
+    assert tuple(found[1].split(", ")) == SEVERITIES[code]
+    assert len(found[2]) > 40
+
+
+def test_the_table_of_thresholds_is_complete() -> None:
+    assert [what for what, _, setting in ROWS if not setting] == [
+        what for what, _, setting in ROWS if what in FIXED
+    ]
+    assert {what for what, _, setting in ROWS if not setting} == FIXED.keys()
+    assert len(ROWS) == len({what for what, _, _ in ROWS})
+
+
+@pytest.mark.parametrize(("what", "value", "setting"), ROWS, ids=[row[0] for row in ROWS])
+def test_thresholds_are_those_of_the_code(what: str, value: float, setting: str) -> None:
+    if setting:
+        assert value == getattr(Thresholds(), setting.removeprefix(SETTING).lower())
+    else:
+        assert value == pytest.approx(FIXED[what])
+
+
+def test_the_default_patience_is_as_told() -> None:
+    told = re.search(r"(\d+) of the last (\d+) seconds.*?stays for (\d+)\s+seconds", PAGE, re.S)
+    assert told is not None
+    assert tuple(map(float, told.groups())) == (
+        SHORT.seconds,
+        SHORT.window_seconds,
+        TROUBLE_LINGERS_SECONDS,
+    )
+
+
+def test_links_within_the_page_lead_somewhere() -> None:
+    titles = re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+    assert set(re.findall(r"\(#([\w-]+)\)", PAGE)) <= anchors
