@@ -2,9 +2,10 @@
 
 python := .venv/bin/python
 constraints := --constraint constraints.txt
+SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e check golden documents format fuzz clean
+.PHONY: help demo test e2e check golden documents format fuzz bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,6 +26,7 @@ check: .venv/development ## Lint, types, alert rules, routes, and generated file
 	$(python) tools/dashboards.py --check
 	$(python) tools/metrics_page.py --check
 	$(python) tools/settings_page.py --check
+	$(python) tools/compatibility_page.py --check
 	$(python) tools/picture.py --check
 
 e2e: .venv/development .venv-vllm/ready ## Real vLLM, Prometheus, Alertmanager and containers (20 minutes)
@@ -38,7 +40,16 @@ documents: .venv/development ## Generate dashboards, reference pages and the pic
 	$(python) tools/dashboards.py
 	$(python) tools/metrics_page.py
 	$(python) tools/settings_page.py
+	$(python) tools/compatibility_page.py
 	$(python) tools/picture.py
+
+fuzz: .venv/development ## Feed damaged pages, logs and recordings to the sidecar (SECONDS=600)
+	$(python) tests/fuzz/fuzz_pages.py --seconds $(SECONDS)
+
+bench: .venv/development ## Measure parsing, reading by many clients, and memory over hours
+	$(python) bench/parsing.py
+	$(python) bench/readers.py
+	$(python) bench/endurance.py
 
 format: .venv/development ## Format the code and mend what ruff can
 	$(python) -m ruff check --fix .

@@ -162,10 +162,13 @@ class CacheConfig:
 class EngineReading:
     """One engine of the server, under stable names, whatever the release calls them.
 
-    `waiting` includes requests swapped out (V0 engines). Totals are vLLM's own counters and
-    fall back to zero at a restart. `prompt_tokens_total` counts a prompt at its first token and
-    never counts recomputed work (vLLM 0.7.1 and later). `engine_label` tells whether the page
-    names engines at all: V0 engines and V1 before 0.8.3 do not.
+    `waiting` includes requests swapped out (V0 engines) and is the sum of `waiting_by_reason`
+    where the page has only that. Totals are vLLM's own counters and fall back to zero at a
+    restart. `prompt_tokens_total` counts a prompt at its first token and never counts recomputed
+    work (vLLM 0.7.1 and later). Prefix-cache figures are tokens; V1 engines before 0.9.0 count
+    blocks, which are tokens here if the page tells the size of one. `engine_label` tells whether
+    the page names engines at all: V0 engines and V1 before 0.8.3 do not. Where several servers
+    share a page, `engine` is `NUMBER/REPLICA` if the number alone is not unique.
     """
 
     model_name: str
@@ -209,8 +212,10 @@ class ServerReading:
     """A whole page of vLLM, understood.
 
     `missing` are series that this release should have and the page does not, `pending` those
-    that are absent because no step has run yet, `empty` those declared by HELP and TYPE without
-    a sample, `invalid` the number of samples per series that were present and unusable.
+    that have no sample yet, for want of a first step or of data, `empty` those declared by HELP
+    and TYPE that should have a sample and have none, `invalid` the number of samples per series
+    that were present and unusable.
+    `reason` says why a page is not whole, from the closed set in `sources/page_reason.py`.
     """
 
     engines: tuple[EngineReading, ...]
@@ -222,6 +227,7 @@ class ServerReading:
     empty: tuple[str, ...] = ()
     invalid: Mapping[str, int] = field(default_factory=dict)
     lora: LoraAdapters | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

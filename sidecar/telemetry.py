@@ -40,6 +40,11 @@ SERIES_MISSING = Declaration(
     "1 for each series that this release of vLLM should show and does not.",
     labels=("series",),
 )
+PAGE_REASON = Declaration(
+    "metrics_page_info",
+    "Always 1; why vLLM's page is not whole, from a closed set, absent where it is.",
+    labels=("reason",),
+)
 SERIES_INVALID = Declaration(
     "series_invalid_total",
     "Samples of vLLM that could not be used, by series.",
@@ -57,6 +62,7 @@ DECLARATIONS = (
     BUILD,
     TARGET,
     SERIES_MISSING,
+    PAGE_REASON,
     SERIES_INVALID,
 )
 
@@ -134,3 +140,5 @@ class Telemetry:
             yield Sample(TARGET, (self._version or "", *names), 1.0)
             for series in (*self._server.missing, *self._server.empty):
                 yield Sample(SERIES_MISSING, (series,), 1.0)
+            if self._server.reason is not None:
+                yield Sample(PAGE_REASON, (self._server.reason,), 1.0)

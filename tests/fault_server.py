@@ -166,11 +166,11 @@ def silent(seconds: float = 3600.0, then: Behaviour | None = None) -> Behaviour:
     return behave
 
 
-def trickling(every_seconds: float = 0.02) -> Behaviour:
+def trickling(every_seconds: float = 0.02, code: int = 200) -> Behaviour:
     """A byte at a time, so that no single read takes long, and never an end."""
 
     async def behave(_: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(_head(200, {"Content-Length": "100000"}))
+        writer.write(_head(code, {"Content-Length": "100000"}))
         while not writer.is_closing():
             writer.write(b"#")
             await writer.drain()
@@ -179,11 +179,11 @@ def trickling(every_seconds: float = 0.02) -> Behaviour:
     return behave
 
 
-def endless(part: bytes = b"# much text\n" * 20_000) -> Behaviour:
+def endless(part: bytes = b"# much text\n" * 20_000, code: int = 200) -> Behaviour:
     """As fast as it can, without end."""
 
     async def behave(_: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(_head(200, {"Transfer-Encoding": "chunked"}))
+        writer.write(_head(code, {"Transfer-Encoding": "chunked"}))
         while not writer.is_closing():
             writer.write(b"%x\r\n%b\r\n" % (len(part), part))
             await writer.drain()

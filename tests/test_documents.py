@@ -22,6 +22,7 @@ PICTURE = ROOT / "docs" / "images" / "three-indicators.svg"
 GENERATORS = {
     "metrics_page": "docs/metrics.md",
     "settings_page": "docs/settings.md",
+    "compatibility_page": "docs/compatibility.md",
     "picture": "docs/images/three-indicators.svg",
 }
 THRESHOLDS = [f"{PREFIX}THRESHOLDS__{name.upper()}" for name in Thresholds.model_fields]
@@ -41,7 +42,7 @@ def test_committed_file_is_what_its_generator_makes(name: str) -> None:
     assert _generate(name, "--check") == (0, "")
 
 
-@pytest.mark.parametrize("name", ["metrics_page", "settings_page"])
+@pytest.mark.parametrize("name", ["metrics_page", "settings_page", "compatibility_page"])
 def test_check_mode_names_the_file_that_is_not_current(name: str, tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     for file in ("generated.py", f"{name}.py"):

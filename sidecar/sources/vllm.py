@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import socket
@@ -16,6 +17,7 @@ from typing import Final
 import httpx
 
 from sidecar.model import Failure, Page
+from sidecar.sources.http_causes import likely_cause
 
 FAILURE_REASONS: Final = (
     "refused",
@@ -36,6 +38,8 @@ _KEEP_ALIVE_SECONDS = 3.0
 """An idle connection is not used again after this: vLLM closes it after five seconds, and a
 request that meets the close looks like a server that died."""
 _MOST_IDENTITY_BYTES = 2**20
+_MOST_ERROR_BYTES = 2**16
+_ERROR_BODY_SECONDS = 0.5
 _MOST_VERSION_CHARACTERS = 64
 _MOST_MODEL_LEN = 2**40
 _MOST_SHOWN_CHARACTERS = 200
@@ -158,12 +162,28 @@ class VllmSource:
                     url = str(target)
                     continue
                 if response.status_code != 200:
-                    return Failure("http_status", f"{response.url} answers {response.status_code}")
+                    cause = likely_cause(response.status_code, await _start_of_body(response))
+                    said = f"{response.url} answers {response.status_code}"
+                    return Failure("http_status", f"{said}: {cause}" if cause else said)
                 if response.headers.get("content-encoding", "identity") != "identity":
                     # A few bytes may unpack to gigabytes, and we asked for plain text.
                     return Failure("other", f"{response.url} is compressed, unlike asked for")
                 return await _bounded_body(response, most_bytes)
         return Failure("redirect", f"{self.address} redirects without end")
+
+
+async def _start_of_body(response: httpx.Response) -> bytes:
+    """What an error page begins with, if it comes soon and plain: it may name its cause."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        return b""
+    start = b""
+    with contextlib.suppress(httpx.HTTPError, TimeoutError):
+        async with asyncio.timeout(_ERROR_BODY_SECONDS):
+            async for part in response.aiter_bytes():
+                start += part
+                if len(start) >= _MOST_ERROR_BYTES:
+                    break
+    return start[:_MOST_ERROR_BYTES]
 
 
 async def _bounded_body(response: httpx.Response, most_bytes: int) -> bytes | Failure:

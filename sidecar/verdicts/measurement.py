@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sidecar.model import Advice, Evidence, Failure, Scope, Verdict
+from sidecar.sources.page_reason import CURES
 from sidecar.verdicts.rule import SHORT, Rule
 from sidecar.verdicts.situation import Situation
 
-_NO_ENGINE_SERIES = (
-    "the page answers without any series of an engine",
-    (
-        "log stats are off (drop --disable-log-stats), or this address is a router, a proxy or "
-        "another program (ask vLLM itself), or the metrics go to Ray's own exporter (scrape that "
-        "port), or vLLM 0.5.4 to 0.6.1 lost them (--disable-frontend-multiprocessing, or upgrade)"
-    ),
-)
+_WHAT = {
+    "log_stats_off": "the page has a web server's series and none of an engine",
+    "wrong_endpoint": "the page is not vLLM's",
+    "router_or_proxy": "the page is that of a router or proxy",
+    "ray_exporter": "the page is Ray's and has none of vLLM's series",
+    "declared_only": "the page declares vLLM's series and has no sample of them",
+    "connector_only": "the page is that of a KV connector or cache server",
+}
+"""What is seen, by reason, where no engine can be read."""
 
 
 def judge_missing(situation: Situation) -> Iterable[Verdict]:
@@ -23,24 +25,14 @@ def judge_missing(situation: Situation) -> Iterable[Verdict]:
     if server is None:
         return
     absent = (*server.missing, *server.empty)
-    if not server.engines:
-        what, cure = _NO_ENGINE_SERIES
-        if server.empty:
-            what = "the page declares vLLM's series and has no sample of them"
-            cure = (
-                "the engine runs without its stats logger: drop --disable-log-stats, or serve "
-                "it with `vllm serve` rather than as a library"
-            )
-        if server.pending and not server.missing and not server.empty:
-            return
-    elif absent:
-        what = f"the page lacks {', '.join(absent)}"
-        cure = (
-            "renamed, hidden or lost in this release; --show-hidden-metrics-for-version shows "
-            "hidden ones for one more release"
-        )
-    else:
+    if server.engines and not absent:
         return
+    if server.pending and not absent:
+        return
+    reason = server.reason or "renamed_or_hidden"
+    what = f"the page lacks {', '.join(absent)}" if absent else "it has no series of an engine"
+    if not server.engines or reason in ("router_or_proxy", "connector_only"):
+        what = _WHAT.get(reason, what)
     yield Verdict(
         "metrics_missing",
         "warning",
@@ -49,8 +41,9 @@ def judge_missing(situation: Situation) -> Iterable[Verdict]:
         evidence=(
             Evidence("series_missing", ", ".join(absent) or "all"),
             Evidence("name_prefix", server.name_prefix or "none"),
+            Evidence("reason", reason),
         ),
-        advice=(Advice("metrics", None, "the series are there", cure),),
+        advice=(Advice("metrics", None, "the series are there", CURES[reason]),),
         missing=absent or ("all engine series",),
     )
 

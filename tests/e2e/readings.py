@@ -32,6 +32,9 @@ class VllmPage:
     prompt_tokens: float
     generation_tokens: float
     process_start: float
+    finished: float
+    preemptions_of_finished: float | None
+    """Preemptions that the finished requests had, all together (0.30 and later)."""
 
     @classmethod
     def parse(cls, text: str) -> VllmPage:
@@ -53,6 +56,10 @@ class VllmPage:
             prompt_tokens=only("vllm:prompt_tokens_total"),
             generation_tokens=only("vllm:generation_tokens_total"),
             process_start=only("process_start_time_seconds"),
+            finished=sum(found["vllm:request_success_total"]),
+            preemptions_of_finished=next(
+                iter(found.get("vllm:request_num_preemptions_sum", ())), None
+            ),
         )
 
     def repeated(self) -> dict[str, float]:

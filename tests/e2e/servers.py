@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -17,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -152,6 +153,14 @@ class VllmOptions:
             *("--host", HOST, "--port", str(port), *self.more),
         ]
 
+    def with_flag(self, flag: str, value: str) -> VllmOptions:
+        """The same server with one flag changed."""
+        if flag == "--num-gpu-blocks-override":
+            return replace(self, kv_blocks=int(value))
+        if flag == "--max-num-seqs":
+            return replace(self, max_num_seqs=int(value))
+        return replace(self, more=(*self.more, flag, value))
+
 
 def vllm_server(
     python: Path, model: Path, folder: Path, port: int, options: VllmOptions | None = None
@@ -177,14 +186,25 @@ def vllm_server(
 
 
 def sidecar(
-    folder: Path, vllm_url: str, *, record: Path | None = None
+    folder: Path,
+    vllm_url: str,
+    *,
+    record: Path | None = None,
+    vllm_arguments: Sequence[str] = (),
+    vllm_log: Path | None = None,
 ) -> AbstractContextManager[Server]:
-    """The sidecar itself, from the environment that runs the tests."""
+    """The sidecar itself, from the environment that runs the tests; it may be told vLLM's flags
+    and where vLLM writes its log."""
     port = free_port()
     command = [sys.executable, "-m", "sidecar", "run", "--vllm-url", vllm_url]
     command += ["--host", HOST, "--port", str(port)]
     if record is not None:
         command += ["--record", str(record)]
+    environment = {"PYTHONPATH": str(REPOSITORY)}
+    if vllm_arguments:
+        environment["SIDECAR_VLLM_ARGS"] = shlex.join(vllm_arguments)
+    if vllm_log is not None:
+        environment["SIDECAR_VLLM_LOG"] = str(vllm_log)
     return running(
         "sidecar",
         command,
@@ -192,7 +212,7 @@ def sidecar(
         folder=folder,
         ready_path="/-/ready",
         ready_seconds=30,
-        environment={"PYTHONPATH": str(REPOSITORY)},
+        environment=environment,
     )
 
 
