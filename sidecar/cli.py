@@ -323,6 +323,27 @@ def _print_report(report: Report, *, as_json: bool, starts: int | None = None) -
     raise typer.Exit(1 if report.is_unhealthy else 0)
 
 
+@application.command("check-rules")
+def check_rules(
+    files: Annotated[
+        list[Path], typer.Argument(help="Prometheus rule files or Grafana dashboards (JSON).")
+    ],
+    vllm_version: Annotated[
+        str | None,
+        typer.Option("--vllm-version", help="The release that your servers run [the newest]."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Check other people's Prometheus rules and Grafana dashboards that use vLLM's metrics.
+
+    Names that do not exist in a release, percent against ratio, summed ratios, alarms on a full GPU
+    or on idleness, and more, each with the corrected expression. Exit status 1 on errors.
+    """
+    from sidecar.rule_check import run as check
+
+    raise typer.Exit(check(files, vllm_version, as_json, sys.stdout))
+
+
 @application.command()
 def webhook(
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",

@@ -1,0 +1,1 @@
+"""The check of other people's rules and dashboards."""
