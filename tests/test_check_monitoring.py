@@ -15,6 +15,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SCRIPT = "tools/check_monitoring.py"
 ALERTS = "deploy/prometheus/rules/alerts.yml"
+SIDECAR_ALERTS = "deploy/prometheus/rules/alerts-sidecar.yml"
+SLACK = "deploy/alertmanager/examples/slack.yml"
 ALERTMANAGER = "deploy/alertmanager/alertmanager.yml"
 RUNBOOKS = "docs/runbooks.md"
 
@@ -29,7 +31,7 @@ def copy(tmp_path: Path) -> Path:
     """The files that the check reads, and the sidecar whose metrics they speak of."""
     for folder in ("deploy/prometheus", "deploy/alertmanager", "tests/rules", "sidecar"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    for file in (SCRIPT, "tools/rule_files.py", RUNBOOKS):
+    for file in (SCRIPT, "tools/rule_files.py", "tools/alert_words.py", RUNBOOKS):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / file, tmp_path / file)
     return tmp_path
@@ -65,11 +67,12 @@ def test_notices_what_people_would_read_or_never_get(copy: Path) -> None:
     damage(copy, ALERTS, "--watermark 0.3", "a watermark")
     damage(copy, ALERTS, "Until the restart", "Or use eager mode. Until the restart")
     damage(copy, ALERTS, "requests wait for it.", "requests wait for it")
-    damage(copy, ALERTS, "#vllmsidecardown", "#down")
-    damage(copy, ALERTS, "expr: vector(1)", "expr: vector(1)\n        for: 1m")
+    damage(copy, SIDECAR_ALERTS, "#vllmsidecardown", "#down")
+    damage(copy, SIDECAR_ALERTS, "expr: vector(1)", "expr: vector(1)\n        for: 1m")
     damage(copy, RUNBOOKS, "## VllmSidecarDataStale", "## Old data")
     damage(copy, ALERTMANAGER, "VllmKvCacheSaturated", "VllmKvCacheFull")
     damage(copy, ALERTMANAGER, 'severity = "critical"', 'severity = "fatal"')
+    damage(copy, SLACK, "api_url_file: /run/secrets/slack_url", "api_url: https://example.org/T0")
 
     status, lines = check(copy)
 
@@ -88,6 +91,7 @@ def test_notices_what_people_would_read_or_never_get(copy: Path) -> None:
         "runbooks.md has no heading VllmSidecarDataStale",
         "FAIL  VllmSidecarWatchdog (none): patience, texts, runbook: for is missing, or",
         "FAIL  alertmanager.yml: names only alerts that exist: there is no alert VllmKvCacheFull",
+        "FAIL  slack.yml: no secret in it: api_url belongs into a file",
         "FAIL  VllmPreemptionSpike (critical): route: ",
         "FAIL  any other alert (critical): route: ",
     ):
@@ -97,8 +101,8 @@ def test_notices_what_people_would_read_or_never_get(copy: Path) -> None:
 @needs_the_tools
 def test_notices_what_alerts_would_do(copy: Path) -> None:
     damage(copy, ALERTS, 'usage_peak_ratio{window="60s"} >= 0.9', "usage_ratio >= 0.1")
-    damage(copy, ALERTS, '{source="nvml"}', '{origin="nvml"}')
-    damage(copy, ALERTS, "{{ $value | humanizeDuration }}", "{{ query $value }}")
+    damage(copy, SIDECAR_ALERTS, '{source="nvml"}', '{origin="nvml"}')
+    damage(copy, SIDECAR_ALERTS, "{{ $value | humanizeDuration }}", "{{ query $value }}")
 
     status, lines = check(copy)
 
@@ -115,7 +119,7 @@ def test_notices_what_alerts_would_do(copy: Path) -> None:
 
 @needs_the_tools
 def test_notices_what_the_programs_would_refuse(copy: Path) -> None:
-    damage(copy, ALERTS, "humanizeDuration", "humanizeHours")
+    damage(copy, SIDECAR_ALERTS, "humanizeDuration", "humanizeHours")
     damage(copy, ALERTS, "kv_cache_saturated_seconds_total", "kv_cache_filled_seconds_total")
     damage(copy, ALERTMANAGER, "repeat_interval: 4h", "repeat_interval: often")
 
@@ -125,7 +129,7 @@ def test_notices_what_the_programs_would_refuse(copy: Path) -> None:
     told = "\n".join(lines)
     for complaint in (
         "FAIL  prometheus.yml: promtool check config: ",
-        "FAIL  alerts.yml: promtool check rules: ",
+        "FAIL  alerts-sidecar.yml: promtool check rules: ",
         "alerts.yml uses vllm_sidecar_kv_cache_filled_seconds_total, which is not declared",
         "FAIL  alertmanager.yml: amtool check-config: ",
     ):
@@ -134,12 +138,12 @@ def test_notices_what_the_programs_would_refuse(copy: Path) -> None:
 
 @needs_the_tools
 def test_refuses_a_layout_that_it_cannot_read(copy: Path) -> None:
-    damage(copy, ALERTS, "          severity: none", "         severity: none")
+    damage(copy, SIDECAR_ALERTS, "          severity: none", "         severity: none")
 
     status, lines = check(copy)
 
     assert status == 1
-    assert lines[0].startswith("FAIL  alerts.yml:")
+    assert lines[0].startswith("FAIL  alerts-sidecar.yml:")
     assert lines[0].endswith(": cannot read 'severity: none'")
 
 

@@ -17,7 +17,6 @@ from sidecar.exposition import DECLARATIONS, NAMESPACE, OWN_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
-import alert_lines  # noqa: E402
 import check_dashboards  # noqa: E402
 
 Json = dict[str, Any]
@@ -81,19 +80,21 @@ def _generate(root: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_committed_file_is_what_the_generator_makes() -> None:
+def test_committed_files_are_what_the_generator_makes() -> None:
     assert _generate(ROOT, "--check") == (0, "")
 
 
-def test_check_mode_fails_with_one_line_when_the_file_differs(tmp_path: Path) -> None:
+def test_check_mode_fails_with_a_line_for_each_file_that_differs(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     status, said = _generate(tmp_path, "--check")
-    assert (status, said.count("\n")) == (1, 1)
-    assert "dashboards/vllm-memory.json is missing" in said
+    assert (status, said.count("\n")) == (1, len(FILES))
+    for file in FILES:
+        assert f"dashboards/{file.name} is missing" in said
 
     assert _generate(tmp_path)[0] == 0
+    for file in FILES:
+        assert (tmp_path / "dashboards" / file.name).read_bytes() == file.read_bytes()
     written = tmp_path / "dashboards" / "vllm-memory.json"
-    assert written.read_bytes() == (ROOT / "dashboards" / "vllm-memory.json").read_bytes()
     assert _generate(tmp_path, "--check") == (0, "")
 
     written.write_text(written.read_text("utf-8").replace("0.95", "0.96"), "utf-8")
@@ -110,10 +111,30 @@ def test_check_mode_fails_with_one_line_when_the_file_differs(tmp_path: Path) ->
 def test_what_kind_of_file_it_is(document: Json) -> None:
     assert document["schemaVersion"] == 42
     assert document["editable"] is False
-    assert re.fullmatch(r"vllm-[a-z-]+", document["uid"])
+    assert DOCUMENTS[document["uid"] + ".json"] is document
     assert document["title"].startswith("vLLM / ")
     assert document["tags"] == ["vllm", "vllm-sidecar"]
     assert (document["refresh"], document["time"]["from"]) == ("10s", "now-1h")
+    assert "No data" in document["description"]
+
+
+def test_the_dashboards() -> None:
+    titles = {name: document["title"] for name, document in DOCUMENTS.items()}
+    assert titles == {
+        "vllm-memory.json": "vLLM / Memory health",
+        "vllm-kv-cache.json": "vLLM / KV cache and preemptions",
+        "vllm-gpu-memory.json": "vLLM / GPU memory budget",
+        "vllm-sidecar.json": "vLLM / Sidecar",
+    }
+
+
+@each_document
+def test_the_others_are_one_click_away(document: Json) -> None:
+    (link,) = document["links"]
+    assert (link["type"], link["tags"]) == ("dashboards", ["vllm"])
+    assert link["includeVars"]
+    assert link["keepTime"]
+    assert "placement" not in link
 
 
 @each_document
@@ -218,7 +239,8 @@ def test_unit_and_range(panel: Json) -> None:
             assert (place["min"], place["max"]) == (0, 1)
     named = " ".join(target["expr"] for target in panel["targets"])
     shown = set(re.findall(r"vllm_sidecar_(\w+)\{", named)) - {"unavailable_info"}
-    if panel["type"] in ("stat", "timeseries") and "rate(" not in named:
+    is_a_rate = "rate(" in named or " / " in named
+    if panel["type"] in ("stat", "timeseries") and not is_a_rate:
         for suffix, unit in (("_ratio", "percentunit"), ("_bytes", "bytes"), ("_seconds", "s")):
             if any(name.endswith(suffix) for name in shown):
                 assert defaults["unit"] == unit
@@ -303,6 +325,10 @@ def test_no_ratio_is_summed(expression: str) -> None:
 # Against what the sidecar exported for the recordings of a real server
 
 
+NOT_RECORDED = {name for name in (each.name for each in DECLARATIONS) if name.startswith("host_")}
+"""The recordings are older than the reading of the host's memory."""
+
+
 def _exported_pages() -> Iterator[Any]:
     """Names with a sample, and indicators with a reason, of each page with a server on it."""
     for path in sorted((ROOT / "tests" / "golden").glob("*/*.prom")):
@@ -313,43 +339,23 @@ def _exported_pages() -> Iterator[Any]:
             yield pytest.param(samples, reasons, id=f"{path.parent.name}-{path.stem}")
 
 
+@each_document
 @pytest.mark.parametrize(("samples", "reasons"), list(_exported_pages()))
-def test_each_panel_has_a_value_or_a_reason(samples: set[str], reasons: set[str]) -> None:
+def test_each_panel_has_a_value_or_a_reason(
+    samples: set[str], reasons: set[str], document: Json
+) -> None:
     """While vLLM answers no panel says "No data", which is kept for a collection that died."""
-    for panel in _panels(DOCUMENTS["vllm-memory.json"]):
+    for panel in _panels(document):
         queries = " ".join(target["expr"] for target in panel["targets"])
         named = set(re.findall(r"vllm_sidecar_(\w+)\{", queries)) - {"unavailable_info"}
         asked = set("|".join(re.findall(r'indicator=~"([^"]+)"', queries)).split("|"))
-        of_a_server = named - OWN_NAMES
+        of_a_server = named - OWN_NAMES - NOT_RECORDED
         if of_a_server and not of_a_server & samples:
             assert asked & reasons, panel["title"]
 
 
 # -------------------------------------------------------------------------------------------------
-# Alerts, promtool
-
-
-def test_lines_are_where_the_alerts_draw_them() -> None:
-    rules = (ROOT / "deploy/prometheus/rules/alerts.yml").read_text("utf-8")
-    flat = " ".join(rules.split())
-    for text in (
-        f"preemptions_per_finished_request >= {alert_lines.PREEMPTED_PER_FINISHED}",
-        f'preemptions_per_second{{window="60s"}} >= {alert_lines.PREEMPTED_PER_SECOND}',
-        f'kv_cache_usage_peak_ratio{{window="60s"}} >= {alert_lines.KV_FULL}',
-        f"plateau >= {1 - alert_lines.THROUGHPUT_LEFT}",
-        f"last_success_timestamp_seconds > {alert_lines.OLD_SECONDS}",
-        f"at least {alert_lines.KV_SATURATED:.0%}".replace("%", " %"),
-    ):
-        assert text in flat, text
-
-
-def test_default_settings_draw_the_same_lines() -> None:
-    from sidecar.settings import Thresholds
-
-    limits = Thresholds()
-    assert limits.kv_underused_ratio == alert_lines.KV_UNDERUSED
-    assert limits.kv_saturated_ratio == alert_lines.KV_SATURATED
-    assert limits.preemption_kv_usage_ratio == alert_lines.KV_FULL
+# promtool
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")

@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 DASHBOARDS = ROOT / "dashboards"
 MACROS = {"$__rate_interval": "1m", "$__interval": "15s", "$__range": "1h"}
-VARIABLE = re.compile(r"\$\w+")
+VARIABLE = re.compile(r"\$[A-Za-z_]\w*")
 LABEL_VALUES = re.compile(r"label_values\((.+), (\w+)\)")
 COUNTED = re.compile(r"SUCCESS: (\d+) rules found")
 

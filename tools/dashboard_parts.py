@@ -8,7 +8,8 @@ sidecar could not compute is there as "not available", with the reason, out of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -234,9 +235,15 @@ def heat(about: About, query: Query) -> dashboard.Panel:
 
 
 def rows_of(
-    about: About, *queries: Query, columns: Sequence[str], titles: dict[str, str] | None = None
+    about: About,
+    *queries: Query,
+    columns: Sequence[str],
+    looks: Mapping[str, Mapping[str, object]] | None = None,
 ) -> dashboard.Panel:
-    """A table of the present moment: these labels as columns, in this order."""
+    """A table of the present moment: these labels as columns, in this order.
+
+    `looks` are properties of single columns, as Grafana's field overrides name them.
+    """
     order = {name: number for number, name in enumerate(columns)}
     options: dict[str, Any] = {"include": {"names": list(columns)}}
     panel = (
@@ -245,10 +252,14 @@ def rows_of(
         .with_transformation(dashboard.DataTransformerConfig("filterFieldsByName", options=options))
         .with_transformation(
             dashboard.DataTransformerConfig(
-                "organize", options={"indexByName": order, "renameByName": titles or {}}
+                "organize", options={"indexByName": order, "renameByName": {}}
             )
         )
     )
+    for name, properties in (looks or {}).items():
+        panel.override_by_name(
+            name, [dashboard.DynamicConfigValue(key, value) for key, value in properties.items()]
+        )
     return panel.show_header(True).build()
 
 
@@ -256,6 +267,13 @@ def for_each_gpu(panel: dashboard.Panel) -> dashboard.Panel:
     """The same panel once for each GPU that is selected."""
     panel.repeat, panel.repeat_direction, panel.max_per_row = "gpu", "h", 2
     return panel
+
+
+def sized(panel: dashboard.Panel, width: int, height: int) -> dashboard.Panel:
+    """The same panel in another size, for another row."""
+    copy = deepcopy(panel)
+    copy.grid_pos = dashboard.GridPos(h=height, w=width)
+    return copy
 
 
 # -------------------------------------------------------------------------------------------------
@@ -276,7 +294,7 @@ def arrange(rows: Iterable[Row]) -> list[dashboard.Panel | dashboard.RowPanel]:
     """Give every panel its place. Raises ValueError where a line has a hole or two heights."""
     placed: list[dashboard.Panel | dashboard.RowPanel] = []
     y = 0
-    for row in rows:
+    for row in deepcopy(tuple(rows)):  # a panel may stand in several dashboards
         heading = dashboard.RowPanel(
             collapsed=row.collapsed,
             title=row.title,

@@ -1,9 +1,9 @@
-"""Generates the Grafana dashboard "vLLM / Memory".
+"""Generates the Grafana dashboards.
 
-    python tools/dashboards.py            writes dashboards/vllm-memory.json
-    python tools/dashboards.py --check    exits 1 when the committed file differs
+    python tools/dashboards.py            writes dashboards/*.json
+    python tools/dashboards.py --check    exits 1 when a committed file differs
 
-The file is classic dashboard JSON, schema 42, the one form that Grafana provisions from a file.
+They are classic dashboard JSON, schema 42, the one form that Grafana provisions from a file.
 What Grafana itself exports may be another: change the generator, never the file.
 """
 
@@ -11,21 +11,130 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from typing import Any
 
-from dashboard_parts import DATASOURCE, SERVER, arrange, metric
-from generated import ROOT, main
+from dashboard_parts import DATASOURCE, SERVER, Row, arrange, metric, sized
+from generated import ROOT, main_of_several
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard
-from panels_gpu_memory import GPU_MEMORY
-from panels_health import HEALTH, INDICATORS
+from panels_budget import BUDGET
+from panels_figures import (
+    GROWTH,
+    KV_VERDICT,
+    MEASURING_VERDICT,
+    MEMORY_VERDICT,
+    OTHERS,
+    PERIOD,
+    RATE,
+    READABLE,
+    SCRAPED,
+    WAITING,
+)
+from panels_gpu_memory import GROWTH_AND_HEADROOM
+from panels_health import DATA_AGE, FALL, HEADROOM, INDICATORS, KV_USAGE, PREEMPTED, VLLM
+from panels_host import HOST
 from panels_kv_cache import KV_CACHE
 from panels_preemptions import PREEMPTIONS
 from panels_sidecar import SIDECAR
+from panels_verdicts import HOLDING, VERDICTS, WORST
 
-PATH = ROOT / "dashboards" / "vllm-memory.json"
-ROWS = (HEALTH, INDICATORS, KV_CACHE, PREEMPTIONS, GPU_MEMORY, SIDECAR)
+FOLDER = ROOT / "dashboards"
+HEALTHY = "Is it healthy?"
+STATES = (
+    "A gap in a curve is missing data; not available means that the sidecar cannot tell, with the "
+    "reason; No data means that nothing was collected."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One dashboard. `slug` is its file's name and its lasting address in Grafana."""
+
+    slug: str
+    title: str
+    description: str
+    rows: tuple[Row, ...]
+
+
+BOARDS = (
+    Board(
+        "vllm-memory",
+        "vLLM / Memory health",
+        "Is the memory of a vLLM server healthy, which verdict holds, and what is to be done. "
+        + STATES,
+        (
+            Row(
+                100,
+                HEALTHY,
+                (
+                    sized(VLLM, 3, 8),
+                    WORST,
+                    HOLDING,
+                    sized(DATA_AGE, 5, 5),
+                    sized(PREEMPTED, 6, 5),
+                    sized(KV_USAGE, 7, 5),
+                    sized(HEADROOM, 6, 5),
+                ),
+            ),
+            VERDICTS,
+            INDICATORS,
+            HOST,
+        ),
+    ),
+    Board(
+        "vllm-kv-cache",
+        "vLLM / KV cache and preemptions",
+        "How full the KV cache is, what a request takes of it, whether requests are thrown out of "
+        "it, and what that costs. " + STATES,
+        (
+            Row(
+                100,
+                HEALTHY,
+                (
+                    KV_VERDICT,
+                    sized(KV_USAGE, 6, 5),
+                    sized(PREEMPTED, 5, 5),
+                    RATE,
+                    WAITING,
+                ),
+            ),
+            KV_CACHE,
+            PREEMPTIONS,
+            FALL,
+        ),
+    ),
+    Board(
+        "vllm-gpu-memory",
+        "vLLM / GPU memory budget",
+        "Where the memory of each GPU goes: by part, by owner, how it grows and what is left. "
+        + STATES,
+        (
+            Row(
+                100,
+                HEALTHY,
+                (MEMORY_VERDICT, sized(HEADROOM, 6, 5), OTHERS, GROWTH, READABLE),
+            ),
+            BUDGET,
+            GROWTH_AND_HEADROOM,
+        ),
+    ),
+    Board(
+        "vllm-sidecar",
+        "vLLM / Sidecar",
+        "Whether the other dashboards can be relied on: sources, periods, failures, what is "
+        "missing. " + STATES,
+        (
+            Row(
+                100,
+                HEALTHY,
+                (MEASURING_VERDICT, SCRAPED, sized(VLLM, 4, 5), sized(DATA_AGE, 8, 5), PERIOD),
+            ),
+            SIDECAR,
+        ),
+    ),
+)
 
 
 def variable(name: str, label: str, source: str) -> builders.QueryVariable:
@@ -62,17 +171,12 @@ def annotation(
     )
 
 
-def memory() -> dashboard.Dashboard:
+def build(board: Board) -> dashboard.Dashboard:
     """The dashboard, with its panels in place."""
     built = (
-        builders.Dashboard("vLLM / Memory")
-        .uid("vllm-memory")
-        .description(
-            "Where the GPU memory of a vLLM server goes, whether its KV cache is full, idle or "
-            "fragmented, and what that costs. A gap in a curve is missing data; not available "
-            "means that the sidecar cannot tell, with the reason; No data means that nothing was "
-            "collected."
-        )
+        builders.Dashboard(board.title)
+        .uid(board.slug)
+        .description(board.description)
         .tags(["vllm", "vllm-sidecar"])
         .readonly()
         .refresh("10s")
@@ -121,7 +225,7 @@ def memory() -> dashboard.Dashboard:
         )
         .build()
     )
-    built.panels = arrange(ROWS)
+    built.panels = arrange(board.rows)
     return built
 
 
@@ -135,4 +239,5 @@ def as_json(built: dashboard.Dashboard) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(PATH, as_json(memory()), "Generate the Grafana dashboard."))
+    texts = {FOLDER / f"{board.slug}.json": as_json(build(board)) for board in BOARDS}
+    sys.exit(main_of_several(texts, "Generate the Grafana dashboards."))

@@ -1,13 +1,15 @@
-"""The row "GPU memory": whose it is, how it grows and what is left, device by device."""
+"""GPU memory: whose it is, how it grows and what is left, device by device."""
 
 from __future__ import annotations
 
+from alert_lines import HEADROOM_LOW
 from dashboard_parts import (
     GPU,
     About,
     Query,
     Row,
     for_each_gpu,
+    levels,
     lines,
     metric,
     missing,
@@ -22,40 +24,39 @@ WHY_NO_GROWTH = missing(
     where=GPU,
 )
 
-GPU_MEMORY = Row(
-    500,
-    "GPU memory",
-    (
-        for_each_gpu(
-            lines(
-                About(
-                    501,
-                    "GPU $gpu: whose memory it is",
-                    "All memory of the card: this vLLM server, other processes, unknown owners, "
-                    "free, and what the driver reserves. vLLM as one flat block is good, however "
-                    "large; less is no goal. Bad: other processes that grow, since vLLM counted on "
-                    "that room. Find them with nvidia-smi and start them before vLLM. Select one "
-                    "instance where several have a GPU of this number.",
-                    "bytes",
-                    24,
-                    9,
-                ),
-                Query(metric("gpu_memory_owner_bytes", GPU, owner="vllm"), "{{instance}} vLLM"),
-                Query(metric("gpu_memory_owner_bytes", GPU, owner="other"), "{{instance}} others"),
-                Query(
-                    metric("gpu_memory_owner_bytes", GPU, owner="unknown"), "{{instance}} unknown"
-                ),
-                Query(metric("gpu_memory_free_bytes", GPU), "{{instance}} free"),
-                Query(metric("gpu_memory_reserved_bytes", GPU), "{{instance}} driver"),
-                missing(
-                    "gpu_memory_used_bytes",
-                    "gpu_memory_owner_bytes",
-                    "gpu_memory_reserved_bytes",
-                    where=GPU,
-                ),
-                stacked=True,
-            )
+OWNERS = for_each_gpu(
+    lines(
+        About(
+            501,
+            "GPU $gpu: whose memory it is",
+            "All memory of the card: this vLLM server, other processes, unknown owners, "
+            "free, and what the driver reserves. vLLM as one flat block is good, however "
+            "large; less is no goal. Bad: other processes that grow, since vLLM counted on "
+            "that room. Find them with nvidia-smi and start them before vLLM. Select one "
+            "instance where several have a GPU of this number.",
+            "bytes",
+            24,
+            9,
         ),
+        Query(metric("gpu_memory_owner_bytes", GPU, owner="vllm"), "{{instance}} vLLM"),
+        Query(metric("gpu_memory_owner_bytes", GPU, owner="other"), "{{instance}} others"),
+        Query(metric("gpu_memory_owner_bytes", GPU, owner="unknown"), "{{instance}} unknown"),
+        Query(metric("gpu_memory_free_bytes", GPU), "{{instance}} free"),
+        Query(metric("gpu_memory_reserved_bytes", GPU), "{{instance}} driver"),
+        missing(
+            "gpu_memory_used_bytes",
+            "gpu_memory_owner_bytes",
+            "gpu_memory_reserved_bytes",
+            where=GPU,
+        ),
+        stacked=True,
+    )
+)
+
+GROWTH_AND_HEADROOM = Row(
+    500,
+    "Growth, headroom and peaks",
+    (
         lines(
             About(
                 502,
@@ -107,13 +108,15 @@ GPU_MEMORY = Row(
                 505,
                 "Headroom",
                 "Free memory as a share of the card. A small, steady share is good: vLLM was told "
-                "to fill the rest. Bad is a share that shrinks while vLLM serves, since its next "
-                "large prefill needs room, too: see owners and growth.",
+                "to fill the rest. Below 1 % while it serves the alert VllmHeadroomLow fires: the "
+                "next large prefill needs room, too. A share that shrinks is bad as well: see "
+                "owners and growth.",
                 "percentunit",
                 8,
             ),
             Query(metric("gpu_headroom_ratio", GPU), GPU_NAME),
             missing("gpu_memory_used_bytes", where=GPU),
+            thresholds=levels("orange", (HEADROOM_LOW, "green")),
         ),
         lines(
             About(

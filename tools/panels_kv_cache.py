@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from alert_lines import FRAGMENTED
 from dashboard_parts import (
     ENGINE_NAME,
     About,
     Query,
     Row,
     heat,
+    levels,
     lines,
     metric,
     missing,
@@ -83,6 +85,7 @@ KV_CACHE = Row(
             Query(metric("kv_cache_internal_fragmentation_ratio"), ENGINE_NAME + ": {{method}}"),
             Query(metric("kv_cache_internal_fragmentation_max_ratio"), ENGINE_NAME + ": bound"),
             missing("kv_cache_internal_fragmentation_max_ratio"),
+            thresholds=levels("green", (FRAGMENTED, "orange")),
         ),
         lines(
             About(

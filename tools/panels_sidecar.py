@@ -153,5 +153,4 @@ SIDECAR = Row(
             columns=("instance", "vllm_version", "name_prefix", "kv_usage_name"),
         ),
     ),
-    collapsed=True,
 )
