@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import median
 
 from sidecar.capacity import Capacity, capacity_of, used_blocks
 from sidecar.model import EngineReading, Histogram
 from sidecar.points import Points
+from sidecar.progress import has_moved
 from sidecar.settings import Thresholds
 from sidecar.sources.releases import Release
 from sidecar.token_balance import TokenBalance
+from sidecar.usage_record import HOUR, UsageRecord
 
-HOUR = 3600.0
 _SHORT = 900.0
 LONGEST_STEP_SECONDS = 30.0
 """Time between two readings beyond this is a gap: nothing is known about it."""
@@ -27,8 +27,6 @@ _TOTALS = (
     "prefix_queries_total",
     "prefix_hits_total",
 )
-USAGE_BOUNDS = (*(step / 20 for step in range(1, 20)), 0.98, 1.0)
-"""Upper bounds of the histogram of KV usage samples."""
 
 
 class EngineHistory:
@@ -52,15 +50,10 @@ class EngineHistory:
         self.plateau_running = Points(thresholds.drop_window_seconds)
         self.plateau_usage = Points(thresholds.drop_window_seconds)
         self.plateau_memory = Points(thresholds.drop_window_seconds)
-        self.serving_seconds = Points(HOUR)
-        self.underused_seconds = Points(HOUR)
-        self.saturated_seconds_total = 0.0
-        self.usage_counts = [0] * (len(USAGE_BOUNDS) + 1)
-        self.usage_sum = 0.0
+        self.record = UsageRecord(thresholds)
         self.balance = TokenBalance(thresholds)
         self.fragmentation = Points(HOUR)
         self.suspicions = Points(_SHORT)
-        self.hourly_peaks: dict[int, float] = {}
         self.idle_since: float | None = None
         self.held_idle_since: float | None = None
         self._finished_at_start: float | None = None
@@ -91,7 +84,8 @@ class EngineHistory:
         self.capacity = capacity_of(reading, release)
         self._measure(at, reading, previous, restarted=restarted)
         self.suspicions.append(at, float(self._suspect_preemption(reading)))
-        self._accumulate(at, reading, step)
+        if reading.running is not None and reading.kv_usage_ratio is not None:
+            self.record.add(at, reading.kv_usage_ratio, reading.running, step)
         self._watch_progress(at, reading, previous, gap=step == 0.0)
         self._balance(at, reading)
         self._plateau(at, memory_bytes)
@@ -102,13 +96,7 @@ class EngineHistory:
 
     def serving_seconds_of_life(self) -> float:
         """Seconds with running requests since the last (re)start that was seen."""
-        values = self.serving_seconds.since(self.life_started_at)
-        return values[-1] - values[0] if values else 0.0
-
-    @property
-    def serving_peak_usage_ratio(self) -> float | None:
-        """Highest KV usage with running requests in the last 24 hours of this life."""
-        return max(self.hourly_peaks.values(), default=None)
+        return self.record.serving_seconds_since(self.life_started_at)
 
     def finished_of_life(self) -> float | None:
         """Requests finished since the sidecar met this life of the engine."""
@@ -168,7 +156,7 @@ class EngineHistory:
     def _begin_life(self, at: float) -> None:
         self.life_started_at = self.awake_since = self.last_progress_at = at
         self.idle_since = self.held_idle_since = self._finished_at_start = None
-        self.hourly_peaks.clear()
+        self.record.begin_life()
         self.histograms.clear()
         self.balance.forget()
 
@@ -204,28 +192,6 @@ class EngineHistory:
                 while len(kept) > 2 and kept[1][0] <= at - 60.0:
                     del kept[0]
 
-    def _accumulate(self, at: float, reading: EngineReading, step: float) -> None:
-        limits = self.thresholds
-        usage = reading.kv_usage_ratio
-        if reading.running is None or usage is None:
-            return
-        serving = step if reading.running > 0 else 0.0
-        underused = serving if usage < limits.kv_underused_ratio else 0.0
-        for points, grown in ((self.serving_seconds, serving), (self.underused_seconds, underused)):
-            points.append(at, (points.values[-1] if points.values else 0.0) + grown)
-        if usage >= limits.kv_saturated_ratio:
-            self.saturated_seconds_total += serving
-        if reading.running > 0:
-            bound = next(
-                (i for i, upper in enumerate(USAGE_BOUNDS) if usage <= upper), len(USAGE_BOUNDS)
-            )
-            self.usage_counts[bound] += 1
-            self.usage_sum += usage
-            hour = int(at // HOUR)
-            self.hourly_peaks[hour] = max(usage, self.hourly_peaks.get(hour, 0.0))
-            for old in [known for known in self.hourly_peaks if known <= hour - 24]:
-                del self.hourly_peaks[old]
-
     def _watch_progress(
         self, at: float, reading: EngineReading, previous: EngineReading | None, *, gap: bool
     ) -> None:
@@ -242,7 +208,7 @@ class EngineHistory:
             self.held_idle_since = at
         if self._finished_at_start is None:
             self._finished_at_start = reading.finished_total
-        if gap or reading.sleeping or not reading.running or _moved(previous, reading):
+        if gap or reading.sleeping or not reading.running or has_moved(previous, reading):
             self.last_progress_at = at
         rate = self.tokens_per_second(10.0)
         if rate is not None and reading.running is not None:
@@ -314,21 +280,3 @@ def _fell(previous: EngineReading, reading: EngineReading) -> bool:
     """Whether any counter is below its last value, which only a restart can do."""
     pairs = ((getattr(previous, name), getattr(reading, name)) for name in _TOTALS)
     return any(before is not None and now is not None and now < before for before, now in pairs)
-
-
-def _moved(previous: EngineReading | None, reading: EngineReading) -> bool:
-    return previous is None or _progress(previous) != _progress(reading)
-
-
-def _progress(reading: EngineReading) -> Mapping[str, float | None]:
-    """Everything that moves while an engine works, also without a generated token."""
-    steps = reading.iteration_tokens
-    return {
-        "generation": reading.generation_tokens_total,
-        "prompt": reading.prompt_tokens_total,
-        "steps": steps.count if steps is not None else None,
-        "finished": reading.finished_total,
-        "prefix": reading.prefix_queries_total,
-        "running": reading.running,
-        "usage": reading.kv_usage_ratio,
-    }

@@ -20,6 +20,8 @@ from sidecar.verdicts import (
     over_reserved,
     runaway,
     start,
+    start_findings,
+    start_room,
 )
 from sidecar.verdicts.rule import SHORT, TROUBLE_LINGERS_SECONDS
 from sidecar.verdicts.situation import GIB, MIB
@@ -61,8 +63,8 @@ FIXED = {
     "share of the card that a single allocation may not ask for": (
         out_of_memory.SINGLE_ALLOCATION_RATIO
     ),
-    "share of the card that driver and display may take": start.STRUCTURAL_RATIO,
-    "share of the card that CUDA graphs may take": start.GRAPH_RATIO,
+    "share of the card that driver and display may take": start_room.STRUCTURAL_RATIO,
+    "share of the card that CUDA graphs may take": start_findings.GRAPH_RATIO,
 }
 ROWS = [
     (what, float(value), setting)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sidecar.capacity import used_blocks
-from sidecar.engine_history import HOUR, EngineHistory
+from sidecar.engine_history import EngineHistory
 from sidecar.history import History
 from sidecar.indicators.preemptions import tokens_per_request
 from sidecar.indicators.subject import Outcome, Subject, outcome
 from sidecar.model import Declaration
 from sidecar.startlog.start import Start
+from sidecar.usage_record import HOUR
 
 BLOCKS = Declaration(
     "kv_cache_blocks",

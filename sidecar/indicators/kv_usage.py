@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import accumulate
 
-from sidecar.engine_history import USAGE_BOUNDS, EngineHistory
+from sidecar.engine_history import EngineHistory
 from sidecar.indicators.subject import Outcome, Subject, for_each_engine, outcome
 from sidecar.model import Declaration, Histogram
+from sidecar.usage_record import USAGE_BOUNDS
 
 USAGE = Declaration(
     "kv_cache_usage_ratio", "Share of the KV cache blocks in use at the last poll, 0 to 1."
@@ -56,23 +57,23 @@ def measure(engine: EngineHistory, labels: tuple[str, str]) -> Iterable[Outcome]
     yield outcome(USAGE, labels, reading.kv_usage_ratio)
     for window, seconds in PEAK_WINDOWS:
         yield outcome(PEAK, (*labels, window), max(engine.usage.within(engine.at, seconds)))
-    cumulative = tuple(accumulate(engine.usage_counts))
+    cumulative = tuple(accumulate(engine.record.sample_counts))
     yield outcome(
         SAMPLES,
         labels,
         Histogram(
             tuple(zip((*USAGE_BOUNDS, float("inf")), map(float, cumulative), strict=True)),
-            engine.usage_sum,
+            engine.record.sample_sum,
             float(cumulative[-1]),
         ),
     )
-    serving, underused = engine.serving_seconds, engine.underused_seconds
+    serving, underused = engine.record.serving_seconds, engine.record.underused_seconds
     if serving.at(engine.at) is None:
         yield outcome(UNDERUSED, labels, None, "series_missing")
         return
     yield outcome(SERVING_SECONDS, labels, serving.values[-1])
     yield outcome(UNDERUSED_SECONDS, labels, underused.values[-1])
-    yield outcome(SATURATED_SECONDS, labels, engine.saturated_seconds_total)
+    yield outcome(SATURATED_SECONDS, labels, engine.record.saturated_seconds_total)
     yield outcome(UNDERUSED, labels, underused_state(engine), "too_short_serving")
 
 
@@ -81,7 +82,7 @@ def underused_state(engine: EngineHistory) -> float | None:
     limits = engine.thresholds
     spans = [
         points.increase(engine.at, limits.kv_underused_window_seconds, at_least_seconds=0.0)
-        for points in (engine.serving_seconds, engine.underused_seconds)
+        for points in (engine.record.serving_seconds, engine.record.underused_seconds)
     ]
     serving, underused = spans
     if serving is None or underused is None:

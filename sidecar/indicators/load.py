@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from sidecar.engine_history import HOUR, EngineHistory
+from sidecar.engine_history import EngineHistory
 from sidecar.indicators.subject import Outcome, Subject, for_each_engine, outcome
 from sidecar.model import Declaration, Histogram
+from sidecar.usage_record import HOUR
 
 RUNNING = Declaration("requests_running", "Requests in the batch at the last poll.")
 WAITING = Declaration(

@@ -34,7 +34,7 @@ FIRST_LOAD_GROWTH_BYTES = 1.3 * GIB
 
 def judge(situation: Situation) -> Iterable[Verdict]:
     for engine, scope in situation.settled_engines():
-        peak = engine.serving_peak_usage_ratio
+        peak = engine.record.peak_ratio
         served = engine.serving_seconds_of_life()
         queued = engine.waiting.within(engine.at, NO_QUEUE_SECONDS)
         if peak is None or not queued or max(queued) > 0:
