@@ -5,7 +5,7 @@ constraints := --constraint constraints.txt
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e check golden documents format fuzz bench clean
+.PHONY: help demo test e2e check golden documents pictures format fuzz bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ bench: .venv/development ## Measure parsing, reading by many clients, and memory
 	$(python) bench/parsing.py
 	$(python) bench/readers.py
 	$(python) bench/endurance.py
+
+pictures: .venv/development ## Draw the dashboards' panels from a real Prometheus
+	$(python) tools/panel_pictures.py
 
 format: .venv/development ## Format the code and mend what ruff can
 	$(python) -m ruff check --fix .

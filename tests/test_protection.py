@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import shutil
 import ssl
 import subprocess
 from pathlib import Path
@@ -121,6 +122,7 @@ def test_users_without_passwords_are_refused(text: str, tmp_path: Path) -> None:
         protection_of(load_settings(web_users_file=path))
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="Debian's `openssl` is not installed")
 async def test_a_running_sidecar_speaks_tls_and_keeps_its_secrets(tmp_path: Path) -> None:
     chain, key = certificate(tmp_path)
     environment = {
