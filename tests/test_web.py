@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -14,11 +15,11 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from sidecar.exposition import NAMESPACE, Board, families
-from sidecar.model import Failure, Frame, Page
+from sidecar.model import Advice, Failure, Frame, Page, Verdict
 from sidecar.web.application import build_application
 from sidecar.web.page import render_page
 
-ENDPOINTS = ("/metrics", "/", "/-/healthy", "/-/ready", "/api/v1/snapshot")
+ENDPOINTS = ("/metrics", "/", "/-/healthy", "/-/ready", "/api/v1/snapshot", "/api/v1/diagnosis")
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 PROMETHEUS_3 = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
@@ -244,3 +245,22 @@ async def test_nothing_can_be_changed(path: str, method: str) -> None:
 )
 async def test_there_is_nothing_else(path: str) -> None:
     assert (await ask(path, busy_frame())).status_code == 404
+
+
+async def test_the_page_says_what_is_concluded_and_escapes_it() -> None:
+    verdict = Verdict(
+        "kv_exhausted",
+        "critical",
+        "high",
+        "<b>full</b>",
+        advice=(Advice("--watermark", "0.3", "half of the <preemptions>", "because"),),
+    )
+    body = (await ask("/", replace(busy_frame(), verdicts=(verdict,)))).text
+    assert "<b>critical</b> kv_exhausted: &lt;b&gt;full&lt;/b&gt;" in body
+    assert "First: <code>--watermark 0.3</code>, half of the &lt;preemptions&gt;" in body
+
+
+async def test_the_diagnosis_of_a_busy_server() -> None:
+    body = (await ask("/api/v1/diagnosis", busy_frame())).json()
+    assert set(body) == {"at", "verdicts", "changes"}
+    assert (await ask("/api/v1/diagnosis", None)).status_code == 503

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from sidecar import __version__
-from sidecar.model import Frame, Histogram, Sample
+from sidecar.model import Frame, Histogram, Sample, Verdict
 
 _SHOWN = (
     ("preemptions_per_second", "Preemptions a second", "{:.2f}"),
@@ -19,6 +19,7 @@ _SHOWN = (
 )
 _LINKS = (
     ("/metrics", "metrics for Prometheus"),
+    ("/api/v1/diagnosis", "the verdicts with their evidence and advice, as JSON"),
     ("/api/v1/snapshot", "everything that is known now, as JSON"),
     ("/-/healthy", "is this process alive"),
     ("/-/ready", "has it polled"),
@@ -37,8 +38,28 @@ def render_page(frame: Frame | None) -> str:
         '<meta name="viewport" content="width=device-width">'
         '<meta http-equiv="refresh" content="5"><title>vllm-sidecar</title>'
         f"<style>{_STYLE}</style><h1>vllm-sidecar {escape(__version__)}</h1>"
-        f"{_state(frame)}<ul>{links}</ul></html>"
+        f"{_verdicts(frame)}{_state(frame)}<ul>{links}</ul></html>"
     )
+
+
+def _verdicts(frame: Frame | None) -> str:
+    """What is concluded, the gravest first, each with the first thing to change."""
+    if frame is None or not frame.verdicts:
+        return ""
+    items = "".join(
+        f"<li><b>{escape(verdict.severity)}</b> {escape(verdict.code)}: "
+        f"{escape(verdict.summary)}{_first_step(verdict)}</li>"
+        for verdict in frame.verdicts
+    )
+    return f"<ul>{items}</ul>"
+
+
+def _first_step(verdict: Verdict) -> str:
+    if not verdict.advice:
+        return ""
+    step = verdict.advice[0]
+    change = step.flag if step.to is None else f"{step.flag} {step.to}"
+    return f"<br>First: <code>{escape(change)}</code>, {escape(step.expect)}"
 
 
 def _state(frame: Frame | None) -> str:
