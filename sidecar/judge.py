@@ -8,6 +8,7 @@ from sidecar.history import History
 from sidecar.launch import LaunchFlags, label_values
 from sidecar.lifecycle import Lifecycle
 from sidecar.model import Change, Snapshot, Verdict
+from sidecar.settings import Thresholds
 from sidecar.startlog.start import Start
 from sidecar.verdicts import RULES
 from sidecar.verdicts.keeper import Keeper, sort_by_gravity
@@ -39,6 +40,7 @@ class Judge:
     def __init__(
         self,
         flags: LaunchFlags | None = None,
+        thresholds: Thresholds | None = None,
         *,
         instant: bool = False,
         log_is_complete: bool = False,
@@ -46,7 +48,7 @@ class Judge:
         self._flags = flags or LaunchFlags()
         self._log_is_complete = log_is_complete
         self._keeper = Keeper(RULES, instant=instant)
-        self.lifecycle = Lifecycle()
+        self.lifecycle = Lifecycle(thresholds)
         self.start: Start | None = None
 
     @property

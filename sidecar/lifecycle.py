@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from sidecar.history import History
 from sidecar.model import Snapshot
+from sidecar.settings import Thresholds
 
-RESTARTED_SECONDS = 60.0
-STARTING_SECONDS = 900.0
-DOWN_AFTER_FAILURES = 3
-DOWN_AFTER_TIMEOUT_SECONDS = 30.0
 GONE = frozenset({"refused", "closed", "unreachable", "unresolved"})
 """Reasons of a failed page that mean that nobody is there."""
 
@@ -21,7 +18,8 @@ class Lifecycle:
     it was not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, thresholds: Thresholds | None = None) -> None:
+        self._thresholds = thresholds or Thresholds()
         self.began_at: float | None = None
         self.ever_up = False
         self.up = False
@@ -91,7 +89,7 @@ class Lifecycle:
     @property
     def is_gone(self) -> bool:
         """Nobody listens any more."""
-        return self.gone_in_a_row >= DOWN_AFTER_FAILURES
+        return self.gone_in_a_row >= self._thresholds.down_failures
 
     def is_down(self, at: float) -> bool:
         """Was up, and is not any more."""
@@ -99,9 +97,8 @@ class Lifecycle:
             return False
         silent = self.failure_reason == "timeout" and self.health is not True
         sick = self.failure_reason == "http_status" and self.health is False
-        long = (
-            self.failing_since is not None and at - self.failing_since >= DOWN_AFTER_TIMEOUT_SECONDS
-        )
+        patience = self._thresholds.down_silent_seconds
+        long = self.failing_since is not None and at - self.failing_since >= patience
         return self.is_gone or ((silent or sick) and long)
 
     def is_starting(self, at: float) -> bool:
@@ -113,9 +110,12 @@ class Lifecycle:
         if self.up or self.is_blind or self.began_at is None:
             return False
         since = self.new_process_since if self.ever_up else self.began_at
-        if since is None or at - since > STARTING_SECONDS:
+        if since is None or at - since > self._thresholds.starting_seconds:
             return False
         return not self.ever_up or self.is_gone
 
     def just_restarted(self, at: float) -> bool:
-        return self.restarted_at is not None and at - self.restarted_at < RESTARTED_SECONDS
+        return (
+            self.restarted_at is not None
+            and at - self.restarted_at < self._thresholds.restarted_seconds
+        )

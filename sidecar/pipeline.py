@@ -49,7 +49,7 @@ class Pipeline:
     ) -> None:
         self.history = History(thresholds)
         self.telemetry = Telemetry()
-        self.judge = Judge(flags, instant=instant, log_is_complete=log_is_complete)
+        self.judge = Judge(flags, thresholds, instant=instant, log_is_complete=log_is_complete)
 
     def advance(self, poll: Poll) -> Frame:
         snapshot = understand(poll)

@@ -96,6 +96,81 @@ class Thresholds(BaseModel):
     leaked_after_seconds: Seconds = Field(
         120.0, description="How long blocks must be held by nobody to be called leaked."
     )
+    queue_seconds: Seconds = Field(
+        15.0, description="How long somebody must have waited for a cap to be called one."
+    )
+    queue_room_ratio: Ratio = Field(
+        0.8, description="KV usage below which the cache has room for those who wait."
+    )
+    leaked_with_connector_seconds: Seconds = Field(
+        600.0,
+        description="The same with a KV connector, which may hold blocks until it gives up.",
+    )
+    over_reserved_serving_seconds: Seconds = Field(
+        20.0, description="Serving time before the KV cache is called too big."
+    )
+    over_reserved_medium_seconds: Seconds = Field(
+        300.0,
+        description="Serving time from which a change is advised, with medium confidence.",
+    )
+    over_reserved_medium_finished: float = Field(
+        500.0, gt=0, description="Finished requests from which it is, whatever the time."
+    )
+    over_reserved_high_seconds: Seconds = Field(
+        900.0, description="Serving time from which it is said with high confidence."
+    )
+    runaway_running: float = Field(
+        4.0, gt=0, description="Running requests among which one may have run away."
+    )
+    runaway_seconds: Seconds = Field(120.0, description="How long none of them must have finished.")
+    runaway_times_mean: float = Field(
+        5.0, gt=0, description="How many times the mean length is far too long."
+    )
+    neighbour_bytes: float = Field(
+        2**30, gt=0, description="Memory of other processes on a GPU that makes a neighbour."
+    )
+    neighbour_free_warning_ratio: Ratio = Field(
+        0.05, description="Free share of the card below which a neighbour is a warning."
+    )
+    neighbour_free_critical_ratio: Ratio = Field(
+        0.02, description="Free share of the card below which a neighbour is critical."
+    )
+    orphan_seconds: Seconds = Field(
+        30.0, description="How long after its port closed a server that holds memory is an orphan."
+    )
+    growth_ratio: Ratio = Field(
+        0.02,
+        description="Growth of vLLM's own memory, as a share of the card, that is trouble.",
+    )
+    headroom_bytes: float = Field(
+        256 * 2**20,
+        gt=0,
+        description="Free memory that is too little while serving; at least 1 % of the card.",
+    )
+    host_warning_ratio: Ratio = Field(
+        0.1, description="Available share of host memory below which there is a warning."
+    )
+    host_critical_ratio: Ratio = Field(
+        0.03, description="Available share of host memory below which it is critical."
+    )
+    unified_warning_bytes: float = Field(
+        10 * 2**30, gt=0, description="The same where CPU and GPU share one memory."
+    )
+    unified_critical_bytes: float = Field(
+        6 * 2**30, gt=0, description="The same where CPU and GPU share one memory."
+    )
+    down_failures: float = Field(
+        3.0, gt=0, description="Refused pages in a row that mean that the server is gone."
+    )
+    down_silent_seconds: Seconds = Field(
+        30.0, description="Seconds of time-outs that mean that it is down."
+    )
+    starting_seconds: Seconds = Field(
+        900.0, description="How long a start may take before it is no longer called one."
+    )
+    restarted_seconds: Seconds = Field(
+        60.0, description="How long a restart is told, and memory not judged."
+    )
     prefix_hits_ignored_ratio: Ratio = Field(
         0.01, description="Prefix-cache hits up to this share leave the token balance trusted."
     )

@@ -17,7 +17,7 @@ from synthetic import engine, gpu, history, snapshot
 from sidecar.judge import Judge
 from sidecar.model import GpuMemory
 from sidecar.settings import Thresholds
-from sidecar.verdicts import RULES, host_memory
+from sidecar.verdicts import RULES
 from sidecar.verdicts.start import SEVERITIES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,8 +51,8 @@ def test_default_settings_draw_the_same_lines() -> None:
 
 
 def test_the_verdict_on_the_host_draws_the_same_lines() -> None:
-    assert host_memory.WARNING_RATIO == alert_lines.HOST_LOW
-    assert host_memory.CRITICAL_RATIO == alert_lines.HOST_CRITICAL
+    assert Thresholds().host_warning_ratio == alert_lines.HOST_LOW
+    assert Thresholds().host_critical_ratio == alert_lines.HOST_CRITICAL
 
 
 @pytest.mark.parametrize(("share_of_the_line", "holds"), [(0.98, True), (1.02, False)])

@@ -7,24 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from sidecar import lifecycle
 from sidecar.settings import PREFIX, Thresholds
 from sidecar.verdicts import (
     RULES,
-    caps,
-    co_tenant,
-    gpu_memory,
-    host_memory,
-    kv_leaked,
     out_of_memory,
-    over_reserved,
-    runaway,
     start,
     start_findings,
     start_room,
 )
 from sidecar.verdicts.rule import SHORT, TROUBLE_LINGERS_SECONDS
-from sidecar.verdicts.situation import GIB, MIB
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "verdicts.md").read_text("utf-8")
 SETTING = f"{PREFIX}THRESHOLDS__"
@@ -35,30 +26,6 @@ SEVERITIES = {
     **start.SEVERITIES,
 }
 FIXED = {
-    "KV usage below which the cache has room for a queue": caps.ROOM_BELOW_RATIO,
-    "the same with a KV connector": kv_leaked.CONNECTOR_SECONDS,
-    "seconds that somebody must have waited": caps.QUEUE_SECONDS,
-    "seconds of serving before the cache is called too big": over_reserved.SERVING_AT_LEAST_SECONDS,
-    "seconds of serving for medium confidence": over_reserved.MEDIUM_SECONDS,
-    "finished requests for medium confidence": over_reserved.MEDIUM_FINISHED,
-    "seconds of serving for high confidence": over_reserved.HIGH_SECONDS,
-    "running requests among which one may have run away": runaway.MOST_RUNNING,
-    "seconds in which none of them finished": runaway.NO_FINISH_SECONDS,
-    "times the mean length that is far too long": runaway.TIMES_THE_MEAN,
-    "foreign memory that makes a neighbour, in GiB": co_tenant.LEAST_BYTES / GIB,
-    "free share of the card below which a neighbour is a warning": co_tenant.COMFORTABLE_FREE_RATIO,
-    "free share of the card below which a neighbour is critical": co_tenant.CRITICAL_FREE_RATIO,
-    "seconds after which left processes are orphans": gpu_memory.ORPHAN_SECONDS,
-    "growth of vLLM's memory, as a share of the card": gpu_memory.GROWTH_RATIO,
-    "free memory that is too little while serving, in MiB": gpu_memory.HEADROOM_BYTES / MIB,
-    "share of host memory that is a warning": host_memory.WARNING_RATIO,
-    "share of host memory that is critical": host_memory.CRITICAL_RATIO,
-    "unified memory that is a warning, in GiB": host_memory.UNIFIED_WARNING_BYTES / GIB,
-    "unified memory that is critical, in GiB": host_memory.UNIFIED_CRITICAL_BYTES / GIB,
-    "failed pages in a row that mean down": lifecycle.DOWN_AFTER_FAILURES,
-    "seconds of time-outs that mean down": lifecycle.DOWN_AFTER_TIMEOUT_SECONDS,
-    "longest start, in seconds": lifecycle.STARTING_SECONDS,
-    "seconds that a restart is told": lifecycle.RESTARTED_SECONDS,
     "allocator slack from which segments help": out_of_memory.SLACK_RATIO,
     "share of the card that a single allocation may not ask for": (
         out_of_memory.SINGLE_ALLOCATION_RATIO

@@ -15,8 +15,6 @@ from sidecar.model import Advice, Avoid, Evidence, Histogram, Scope, Verdict
 from sidecar.verdicts.rule import AT_ONCE, Hold, Rule
 from sidecar.verdicts.situation import Situation
 
-QUEUE_SECONDS = 15.0
-ROOM_BELOW_RATIO = 0.8
 FILL_TO_RATIO = 0.7
 SMALLEST_BUDGET_BUCKET = 512.0
 PINNED_SHARE = 0.5
@@ -28,15 +26,15 @@ _NOT_MEMORY = Avoid(
 
 def _queue_with_room(engine: EngineHistory) -> bool:
     """Somebody has waited all along for some seconds while the KV cache had room."""
-    waiting = engine.waiting.within(engine.at, QUEUE_SECONDS)
-    usage = engine.usage.within(engine.at, QUEUE_SECONDS)
-    observed = engine.waiting.covered_seconds(engine.at, QUEUE_SECONDS)
+    waiting = engine.waiting.within(engine.at, engine.thresholds.queue_seconds)
+    usage = engine.usage.within(engine.at, engine.thresholds.queue_seconds)
+    observed = engine.waiting.covered_seconds(engine.at, engine.thresholds.queue_seconds)
     return (
         bool(waiting)
         and bool(usage)
-        and observed >= QUEUE_SECONDS
+        and observed >= engine.thresholds.queue_seconds
         and min(waiting) > 0
-        and max(usage) < ROOM_BELOW_RATIO
+        and max(usage) < engine.thresholds.queue_room_ratio
     )
 
 
@@ -55,7 +53,7 @@ def _sequences(
     situation: Situation, engine: EngineHistory, scope: Scope, cap: float, stated: int | None
 ) -> Verdict:
     waiting = engine.waiting.values[-1]
-    usage = max(engine.usage.within(engine.at, QUEUE_SECONDS))
+    usage = max(engine.usage.within(engine.at, situation.thresholds.queue_seconds))
     limits = [cap + waiting, 2 * cap]
     if usage > 0:
         limits.append(math.floor(FILL_TO_RATIO * cap / usage + 1e-9))
@@ -82,7 +80,7 @@ def _sequences(
         evidence=(
             Evidence("requests_waiting", waiting, "requests"),
             Evidence("running_plateau", cap, "requests", stated),
-            Evidence("kv_cache_usage_ratio", usage, "ratio", ROOM_BELOW_RATIO),
+            Evidence("kv_cache_usage_ratio", usage, "ratio", situation.thresholds.queue_room_ratio),
         ),
         advice=advice,
         avoid=(_NOT_MEMORY, Avoid("--block-size", "this is no fragmentation")),

@@ -10,20 +10,18 @@ from sidecar.verdicts.memory_arithmetic import flag_in_force, gib
 from sidecar.verdicts.rule import TWO_POLLS, Rule
 from sidecar.verdicts.situation import GIB, Situation
 
-LEAST_BYTES = GIB
 GROWING_SECONDS = 300.0
 """Foreign memory that grew within this time counts as arriving."""
 GROWN_BYTES = GIB / 4
-COMFORTABLE_FREE_RATIO = 0.05
-CRITICAL_FREE_RATIO = 0.02
 
 
 def judge(situation: Situation) -> Iterable[Verdict]:
+    limits = situation.thresholds
     if situation.suspends_memory:
         return
     for device, scope in situation.devices():
         owners = device.owners
-        if owners is None or not owners.other_bytes or owners.other_bytes < LEAST_BYTES:
+        if owners is None or not owners.other_bytes or owners.other_bytes < limits.neighbour_bytes:
             continue
         yield _verdict(situation, device, scope, owners.other_bytes, owners.assumed)
 
@@ -31,6 +29,7 @@ def judge(situation: Situation) -> Iterable[Verdict]:
 def _verdict(
     situation: Situation, device: DeviceHistory, scope: Scope, other: int, assumed: bool
 ) -> Verdict:
+    limits = situation.thresholds
     reading = device.reading
     memory = reading.memory if reading is not None else None
     free = memory.free_bytes if memory is not None else 0
@@ -38,9 +37,9 @@ def _verdict(
     past = device.other.within(situation.at, GROWING_SECONDS)
     grew = bool(past) and (len(past) < 2 or other - min(past) >= GROWN_BYTES)
     severity: Severity = "info"
-    if free < CRITICAL_FREE_RATIO * total:
+    if free < limits.neighbour_free_critical_ratio * total:
         severity = "critical"
-    elif grew or free < COMFORTABLE_FREE_RATIO * total:
+    elif grew or free < limits.neighbour_free_warning_ratio * total:
         severity = "warning"
     moving = "growing" if grew else "steady"
     return Verdict(
@@ -51,8 +50,18 @@ def _verdict(
         "for the next large prefill.",
         scope,
         evidence=(
-            Evidence("gpu_memory_owner_bytes_other", float(other), "bytes", float(LEAST_BYTES)),
-            Evidence("gpu_memory_free_bytes", float(free), "bytes", CRITICAL_FREE_RATIO * total),
+            Evidence(
+                "gpu_memory_owner_bytes_other",
+                float(other),
+                "bytes",
+                float(limits.neighbour_bytes),
+            ),
+            Evidence(
+                "gpu_memory_free_bytes",
+                float(free),
+                "bytes",
+                limits.neighbour_free_critical_ratio * total,
+            ),
         ),
         advice=(
             Advice(

@@ -15,20 +15,18 @@ from sidecar.verdicts.memory_arithmetic import (
     vllm_total_bytes,
 )
 from sidecar.verdicts.rule import AT_ONCE, SHORT, Rule
-from sidecar.verdicts.situation import MIB, Situation
+from sidecar.verdicts.situation import Situation
 
-ORPHAN_SECONDS = 30.0
-GROWTH_RATIO = 0.02
 KV_FLAT_RATIO = 0.1
-HEADROOM_BYTES = 256 * MIB
 
 
 def judge_orphan(situation: Situation) -> Iterable[Verdict]:
     """Processes of the server that hold memory although nobody listens any more."""
+    limits = situation.thresholds
     life, memory = situation.lifecycle, situation.history.memory
     if not life.is_gone or memory is None or life.new_process_seen or life.gone_since is None:
         return
-    if situation.at - life.gone_since < ORPHAN_SECONDS:
+    if situation.at - life.gone_since < limits.orphan_seconds:
         return
     for device, scope in situation.devices():
         owners = device.owners
@@ -62,6 +60,7 @@ def judge_orphan(situation: Situation) -> Iterable[Verdict]:
 
 def judge_growth(situation: Situation) -> Iterable[Verdict]:
     """vLLM's own bytes rise for half an hour without a plateau while the KV cache does not."""
+    limits = situation.thresholds
     memory = situation.history.memory
     if memory is None or not _kv_is_flat(situation):
         return
@@ -76,7 +75,7 @@ def judge_growth(situation: Situation) -> Iterable[Verdict]:
         grown = owners.vllm_bytes - device.warmup_peak_bytes
         if (
             slope <= 0
-            or grown < GROWTH_RATIO * sizes.total_bytes
+            or grown < limits.growth_ratio * sizes.total_bytes
             or _has_plateau(situation, device)
         ):
             continue
@@ -93,7 +92,7 @@ def judge_growth(situation: Situation) -> Iterable[Verdict]:
                     "gpu_memory_growth_bytes",
                     float(grown),
                     "bytes",
-                    GROWTH_RATIO * sizes.total_bytes,
+                    limits.growth_ratio * sizes.total_bytes,
                 ),
                 Evidence("gpu_memory_growth_bytes_per_hour", slope, "bytes"),
                 Evidence("gpu_memory_exhaustion_seconds", left, "seconds"),
@@ -121,6 +120,7 @@ def _has_plateau(situation: Situation, device: DeviceHistory) -> bool:
 
 def judge_headroom(situation: Situation) -> Iterable[Verdict]:
     """So little is free that the next allocation outside the pool may fail."""
+    limits = situation.thresholds
     serving = any(
         e.reading is not None and e.reading.running for e, _ in situation.settled_engines()
     )
@@ -130,7 +130,7 @@ def judge_headroom(situation: Situation) -> Iterable[Verdict]:
         sizes = device.reading.memory if device.reading is not None else None
         if sizes is None:
             continue
-        limit = max(HEADROOM_BYTES, 0.01 * sizes.total_bytes)
+        limit = max(limits.headroom_bytes, 0.01 * sizes.total_bytes)
         if sizes.free_bytes >= limit:
             continue
         short = limit - sizes.free_bytes

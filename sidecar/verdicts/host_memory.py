@@ -7,15 +7,11 @@ from collections.abc import Iterable
 from sidecar.model import Advice, Avoid, Evidence, Severity, Verdict
 from sidecar.verdicts.memory_arithmetic import flag_in_force, gib
 from sidecar.verdicts.rule import SHORT, Rule
-from sidecar.verdicts.situation import GIB, Situation
-
-WARNING_RATIO = 0.10
-UNIFIED_WARNING_BYTES = 10 * GIB
-UNIFIED_CRITICAL_BYTES = 6 * GIB
-CRITICAL_RATIO = 0.03
+from sidecar.verdicts.situation import Situation
 
 
 def judge(situation: Situation) -> Iterable[Verdict]:
+    limits = situation.thresholds
     host = situation.snapshot.host
     if host is None:
         return
@@ -24,8 +20,8 @@ def judge(situation: Situation) -> Iterable[Verdict]:
         device.reading is not None and device.reading.unified for device in memory.devices.values()
     )
     left, total = host.memory_available_bytes, host.memory_total_bytes
-    warning = UNIFIED_WARNING_BYTES if unified else WARNING_RATIO * total
-    critical = UNIFIED_CRITICAL_BYTES if unified else CRITICAL_RATIO * total
+    warning = limits.unified_warning_bytes if unified else limits.host_warning_ratio * total
+    critical = limits.unified_critical_bytes if unified else limits.host_critical_ratio * total
     if left >= warning:
         return
     severity: Severity = "critical" if left < critical else "warning"

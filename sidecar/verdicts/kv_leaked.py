@@ -10,9 +10,6 @@ from sidecar.sources.releases import Release, counts_null_block_as_used
 from sidecar.verdicts.rule import AT_ONCE, Rule
 from sidecar.verdicts.situation import Situation
 
-CONNECTOR_SECONDS = 600.0
-"""A KV connector may hold blocks for a client that went away until it gives up; vLLM's own
-time-out for that is 480 s (`VLLM_NIXL_ABORT_REQUEST_TIMEOUT`)."""
 ONE_BLOCK_RATIO = 0.05
 """vLLM 0.8.3 to 0.8.5 rest at one block in use and do not say how many there are; a pool of fewer
 than twenty is nobody's."""
@@ -21,7 +18,7 @@ than twenty is nobody's."""
 def judge(situation: Situation) -> Iterable[Verdict]:
     limit = situation.thresholds.leaked_after_seconds
     if situation.flags.text("kv_transfer_config") is not None:
-        limit = max(limit, CONNECTOR_SECONDS)
+        limit = max(limit, situation.thresholds.leaked_with_connector_seconds)
     for engine, scope in situation.settled_engines():
         reading, since = engine.reading, engine.held_idle_since
         if reading is None or reading.kv_usage_ratio is None or since is None:

@@ -23,9 +23,6 @@ from sidecar.verdicts.memory_arithmetic import (
 from sidecar.verdicts.rule import AT_ONCE, Rule
 from sidecar.verdicts.situation import GIB, Situation
 
-SERVING_AT_LEAST_SECONDS = 20.0
-MEDIUM_SECONDS, MEDIUM_FINISHED = 300.0, 500.0
-HIGH_SECONDS = 900.0
 NO_QUEUE_SECONDS = 15.0
 HEADROOM_FACTOR = 1.5
 FIRST_LOAD_GROWTH_BYTES = 1.3 * GIB
@@ -33,13 +30,14 @@ FIRST_LOAD_GROWTH_BYTES = 1.3 * GIB
 
 
 def judge(situation: Situation) -> Iterable[Verdict]:
+    limits = situation.thresholds
     for engine, scope in situation.settled_engines():
         peak = engine.record.peak_ratio
         served = engine.serving_seconds_of_life()
         queued = engine.waiting.within(engine.at, NO_QUEUE_SECONDS)
         if peak is None or not queued or max(queued) > 0:
             continue
-        if peak >= situation.thresholds.kv_underused_ratio or served < SERVING_AT_LEAST_SECONDS:
+        if peak >= limits.kv_underused_ratio or served < limits.over_reserved_serving_seconds:
             continue
         yield _verdict(situation, engine, scope, peak, served)
 
@@ -47,18 +45,19 @@ def judge(situation: Situation) -> Iterable[Verdict]:
 def _verdict(
     situation: Situation, engine: EngineHistory, scope: Scope, peak: float, served: float
 ) -> Verdict:
+    limits = situation.thresholds
     finished = engine.finished_of_life()
     confidence: Confidence = "low"
-    if served >= HIGH_SECONDS:
+    if served >= limits.over_reserved_high_seconds:
         confidence = "high"
-    elif served >= MEDIUM_SECONDS or (finished is not None and finished >= MEDIUM_FINISHED):
+    elif served >= limits.over_reserved_medium_seconds or (
+        finished is not None and finished >= limits.over_reserved_medium_finished
+    ):
         confidence = "medium"
     held = kv_bytes_per_gpu(situation, engine)
     evidence = [
-        Evidence(
-            "kv_cache_usage_peak_ratio", peak, "ratio", situation.thresholds.kv_underused_ratio
-        ),
-        Evidence("serving_seconds", served, "seconds", MEDIUM_SECONDS),
+        Evidence("kv_cache_usage_peak_ratio", peak, "ratio", limits.kv_underused_ratio),
+        Evidence("serving_seconds", served, "seconds", limits.over_reserved_medium_seconds),
     ]
     missing: list[str] = []
     target = needed = None

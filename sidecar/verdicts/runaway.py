@@ -10,9 +10,6 @@ from sidecar.model import Advice, Avoid, Evidence, Scope, Verdict
 from sidecar.verdicts.rule import Rule
 from sidecar.verdicts.situation import Situation
 
-MOST_RUNNING = 4
-NO_FINISH_SECONDS = 120.0
-TIMES_THE_MEAN = 5.0
 LEAST_USAGE_RATIO = 0.05
 EXPLAINED_RATIO = 0.5
 """Generated tokens must make up at least this share of the growth of KV usage."""
@@ -53,13 +50,19 @@ def judge_unexplained(situation: Situation) -> Iterable[Verdict]:
 
 def _suspect(situation: Situation, engine: EngineHistory) -> tuple[float, float] | None:
     """Slots a request holds and the threshold it exceeds, where few run and none finishes."""
+    limits = situation.thresholds
     reading, held = engine.reading, tokens_per_request(engine)
     if reading is None or held is None or reading.running is None:
         return None
-    if reading.running > MOST_RUNNING or (reading.kv_usage_ratio or 0.0) < LEAST_USAGE_RATIO:
+    if (
+        reading.running > limits.runaway_running
+        or (reading.kv_usage_ratio or 0.0) < LEAST_USAGE_RATIO
+    ):
         return None
     finished = engine.total("finished_total").increase(
-        engine.at, NO_FINISH_SECONDS, at_least_seconds=NO_FINISH_SECONDS - 1.0
+        engine.at,
+        limits.runaway_seconds,
+        at_least_seconds=limits.runaway_seconds - 1.0,
     )
     if finished is None or finished.amount > 0:
         return None
@@ -67,7 +70,10 @@ def _suspect(situation: Situation, engine: EngineHistory) -> tuple[float, float]
     mean = engine.finished_mean_tokens()
     bounds = [
         bound
-        for bound in (TIMES_THE_MEAN * mean if mean else None, longest / 2 if longest else None)
+        for bound in (
+            limits.runaway_times_mean * mean if mean else None,
+            longest / 2 if longest else None,
+        )
         if bound is not None
     ]
     if not bounds or held < max(bounds):
@@ -78,9 +84,9 @@ def _suspect(situation: Situation, engine: EngineHistory) -> tuple[float, float]
 def _explained(engine: EngineHistory) -> bool | None:
     """Whether generation accounts for the growth of KV usage over two minutes."""
     generated = engine.total("generation_tokens_total").increase(
-        engine.at, NO_FINISH_SECONDS, at_least_seconds=5.0
+        engine.at, engine.thresholds.runaway_seconds, at_least_seconds=5.0
     )
-    values = engine.usage.within(engine.at, NO_FINISH_SECONDS)
+    values = engine.usage.within(engine.at, engine.thresholds.runaway_seconds)
     if generated is None or engine.capacity is None or engine.capacity.usable_tokens is None:
         return None
     grown = (values[-1] - values[0]) * engine.capacity.usable_tokens
@@ -90,6 +96,7 @@ def _explained(engine: EngineHistory) -> bool | None:
 def _runaway(
     situation: Situation, engine: EngineHistory, scope: Scope, held: float, threshold: float
 ) -> Verdict:
+    limits = situation.thresholds
     running = engine.reading.running if engine.reading is not None else None
     return Verdict(
         "runaway_request",
@@ -100,7 +107,12 @@ def _runaway(
         scope,
         evidence=(
             Evidence("kv_cache_tokens_per_request", held, "tokens", threshold),
-            Evidence("requests_running", running or 0.0, "requests", float(MOST_RUNNING)),
+            Evidence(
+                "requests_running",
+                running or 0.0,
+                "requests",
+                float(limits.runaway_running),
+            ),
         ),
         advice=(
             Advice(

@@ -58,7 +58,7 @@ STORM = Load(clients=24, prompt_tokens=(60, 140), output_tokens=(500, 700))
 LIGHT = Load(clients=8, prompt_tokens=(60, 140), output_tokens=(100, 200), seed=2)
 
 POLL_SECONDS = 1.0
-FROZEN_SECONDS = 2.5
+FROZEN_SECONDS = 3.5
 """Longer than two polls, shorter than the time after which the sidecar gives up on a page."""
 TOKENS_PER_SECOND_AT_MOST = 50_000
 """No CPU serves more than that, however small the model is."""
@@ -313,7 +313,8 @@ def test_a_slow_page_tears_no_hole(evidence: Evidence) -> None:
     A series that is absent from one scrape only would start an alert's waiting time anew.
     """
     slowest = max(poll.seconds or 0 for poll in evidence.recording)
-    assert slowest >= FROZEN_SECONDS - POLL_SECONDS
+    # On a busy machine a page may be asked for only at the second poll after the freeze began.
+    assert slowest >= FROZEN_SECONDS - 2 * POLL_SECONDS > POLL_SECONDS
     pages = [at for at, _ in _pages(evidence.recording) if at < evidence.death.at]
     # By then every window of the rates has been filled for the first time.
     settled, last = pages[0] + 15, pages[-1]
