@@ -31,7 +31,7 @@ from .servers import Server, ServerError, VllmOptions, free_port, sidecar, vllm_
 from .vllm_environment import DEFAULT_PATH, make_environment, make_model
 
 # The first test's time includes the whole run and, once, the installation of vLLM.
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
 
 Say = Callable[[str], None]
 
@@ -48,6 +48,8 @@ WINDOW_SECONDS = 60
 SHORT_WINDOW_SECONDS = 40
 """Enough where the effect is several times the noise."""
 BIN_SECONDS = 10
+LARGEST_DRIFT_RATIO = 0.15
+"""Between the two runs of the unchanged server; noise alone is about a tenth."""
 
 RESAMPLINGS = 2000
 ANNOUNCED_RANGE = re.compile(r"tokens per second between ([\d,]+) and ([\d,]+)")
@@ -451,21 +453,43 @@ def test_advice_on_a_full_cache_comes_in_the_order_in_which_to_try_it(evidence: 
     assert evidence.exhaustion.levers[WATERMARK].advice.value == "0.3"
 
 
-def test_more_blocks_gain_throughput_and_halve_preemptions(evidence: Evidence) -> None:
-    lever = evidence.exhaustion.levers[MORE_KV]
-    assert lever.gain.value >= 0.15
-    assert lever.preemptions_ratio <= 0.5
+def require_a_steady_machine(exhaustion: Exhaustion) -> None:
+    """The same server came first and last: if it was not equally fast, the machine changed its
+    speed meanwhile, and no difference in throughput says anything about a flag."""
+    first, last = (trial.tokens_per_second for trial in exhaustion.baselines)
+    drift = abs(first - last) / max(first, last)
+    if drift > LARGEST_DRIFT_RATIO:
+        pytest.skip(
+            f"the machine is not steady: the unchanged server made {first:,.0f} tokens/s at first "
+            f"and {last:,.0f} at last"
+        )
 
 
-def test_the_watermark_halves_preemptions_and_keeps_throughput(evidence: Evidence) -> None:
-    lever = evidence.exhaustion.levers[WATERMARK]
-    assert lever.preemptions_ratio <= 0.5
-    assert abs(lever.gain.value) <= 0.3
+def test_more_blocks_halve_preemptions(evidence: Evidence) -> None:
+    assert evidence.exhaustion.levers[MORE_KV].preemptions_ratio <= 0.5
 
 
-def test_the_cap_ends_preemptions_at_the_announced_cost(evidence: Evidence) -> None:
+def test_more_blocks_gain_throughput(evidence: Evidence) -> None:
+    require_a_steady_machine(evidence.exhaustion)
+    assert evidence.exhaustion.levers[MORE_KV].gain.value >= 0.15
+
+
+def test_the_watermark_halves_preemptions(evidence: Evidence) -> None:
+    assert evidence.exhaustion.levers[WATERMARK].preemptions_ratio <= 0.5
+
+
+def test_the_watermark_keeps_throughput(evidence: Evidence) -> None:
+    require_a_steady_machine(evidence.exhaustion)
+    assert abs(evidence.exhaustion.levers[WATERMARK].gain.value) <= 0.3
+
+
+def test_the_cap_ends_preemptions(evidence: Evidence) -> None:
+    assert evidence.exhaustion.levers[SEQUENCES].trial.preemptions_per_finished < 0.1
+
+
+def test_the_cap_costs_what_was_announced(evidence: Evidence) -> None:
+    require_a_steady_machine(evidence.exhaustion)
     lever = evidence.exhaustion.levers[SEQUENCES]
-    assert lever.trial.preemptions_per_finished < 0.1
     announced = lever.advice.announced_tokens_per_second
     assert announced is not None, f"no range in {lever.advice.expect!r}"
     low, high = announced
