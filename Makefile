@@ -5,7 +5,7 @@ constraints := --constraint constraints.txt
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e check golden documents pictures format fuzz bench clean
+.PHONY: help demo test e2e loop check golden documents pictures format fuzz bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,9 +29,12 @@ check: .venv/development ## Lint, types, alert rules, routes, and generated file
 	$(python) tools/compatibility_page.py --check
 	$(python) tools/picture.py --check
 
-e2e: .venv/development .venv-vllm/ready ## Real vLLM, Prometheus, Alertmanager and containers (20 minutes)
-	$(python) -m pytest tests/e2e -m e2e -s
+e2e: .venv/development .venv-vllm/ready ## Real vLLM, Prometheus, Alertmanager and containers (10 minutes)
+	$(python) -m pytest tests/e2e -m e2e -s --ignore tests/e2e/test_the_loop_closes.py
 	$(python) tests/e2e/compose.py
+
+loop: .venv/development .venv-vllm/ready ## Follow the sidecar's advice on a real vLLM (15 quiet minutes)
+	$(python) -m pytest tests/e2e/test_the_loop_closes.py -m e2e -s
 
 golden: .venv/development ## Write the golden expositions anew; read the diff
 	$(python) tools/golden_expositions.py
