@@ -7,6 +7,7 @@ memory of the message on the model length up to 0.8.2). PyTorch's KiB, MiB and G
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 _Number = TypeVar("_Number", int, float)
@@ -63,9 +64,10 @@ def to_number(number: str) -> float | None:
     if len(number) > _LONGEST_NUMBER:
         return None
     try:
-        return float(number)
+        value = float(number)
     except ValueError:
         return None
+    return value if math.isfinite(value) else None
 
 
 def most(known: _Number | None, new: _Number | None) -> _Number | None:

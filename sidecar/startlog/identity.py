@@ -29,6 +29,7 @@ _BLOCK_SIZE = re.compile(
     r"(?:Setting attention|Setting kv cache|Forcing kv cache) block size to (\d+)"
 )
 _MOST_RANKS = 1024
+_LARGEST_COUNT = 2**63
 
 
 def marker_of(line: LogLine) -> Marker | None:
@@ -130,7 +131,7 @@ def _text(found: Mapping[str, object], key: str) -> str | None:
 def _count(found: Mapping[str, object], key: str, known: int | None) -> int | None:
     value = found.get(key)
     # -1 asks vLLM to choose.
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _LARGEST_COUNT:
         return value
     return known
 
@@ -142,4 +143,7 @@ def _flag(found: Mapping[str, object], key: str, known: bool | None) -> bool | N
 
 def _share(found: Mapping[str, object], known: float | None) -> float | None:
     value = found.get("gpu_memory_utilization")
-    return float(value) if isinstance(value, int | float) else known
+    # A damaged line may hold 1e999, which reads as infinity.
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
+        return float(value)
+    return known

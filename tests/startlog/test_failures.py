@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from sidecar.startlog import LogFailure
+from sidecar.startlog import LogFailure, LogReader, start_json
 from startlog.sample_logs import gib, start_of
 
 UP = "INFO:     Application startup complete.\n"
@@ -265,3 +267,17 @@ def test_a_server_that_is_told_to_stop_does_not_die() -> None:
         "unexpectedly, shutting down client.\n"
     )
     assert (start.outcome, start.shut_down) == ("started", True)
+
+
+@pytest.mark.parametrize("written", ["1e999", "-1e999", "2.5", "True", "1" + "0" * 400])
+def test_a_share_that_cannot_be_is_not_said(written: str) -> None:
+    reader = LogReader()
+    reader.feed(
+        "INFO 01-31 12:00:00 [utils.py:1] non-default args: {'model': 'm', "
+        f"'gpu_memory_utilization': {written}, 'max_num_seqs': {'9' * 400}}}\n"
+    )
+    reader.finish()
+    assert reader.last.model == "m"
+    assert reader.last.gpu_memory_utilization is None
+    assert reader.last.max_num_seqs is None
+    json.dumps(start_json(reader.last), allow_nan=False)
