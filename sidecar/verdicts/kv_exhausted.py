@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from statistics import mean
 
 from sidecar.engine_history import EngineHistory
 from sidecar.indicators.load import best_rate
@@ -254,10 +255,13 @@ def more_kv(situation: Situation, engine: EngineHistory) -> Iterable[Advice]:
             )
     if flag == "--num-gpu-blocks-override":
         blocks = situation.flags.whole(flag.lstrip("-").replace("-", "_"))
+        expect = "twice the blocks, or all that fit without this flag"
+        if tokens:
+            expect += f": {tokens:,} tokens become about {2 * tokens:,}"
         yield Advice(
             flag,
             None if blocks is None else str(2 * blocks),
-            "twice the blocks, or all that fit without this flag",
+            expect,
             "the pool is limited by this flag, which is meant for tests; "
             "--gpu-memory-utilization does nothing while it is set",
             current=None if blocks is None else str(blocks),
@@ -273,14 +277,18 @@ def more_kv(situation: Situation, engine: EngineHistory) -> Iterable[Advice]:
 
 
 def _cap(situation: Situation, engine: EngineHistory) -> Iterable[Advice]:
-    """A cap on running requests, with what it costs."""
-    fits, best, reading = fitting_sequences(engine), best_rate(engine), engine.reading
-    if reading is None or not reading.running:
+    """A cap on running requests, with what it costs.
+
+    Today's figures are means over half a minute: while requests are thrown out and taken in
+    again, a single moment has half or twice as many of them.
+    """
+    running = engine.running.within(engine.at, MEAN_SECONDS)
+    rate = engine.tokens_per_second(MEAN_SECONDS)
+    if engine.reading is None or not engine.reading.running or not running:
         return
-    loss = throughput_loss(engine)
-    knee = None
-    if best is not None and loss is not None and loss >= situation.thresholds.throughput_loss_ratio:
-        knee = round(best[1]) if best[1] < reading.running else None
+    running_now = mean(running)
+    best = _knee(engine, rate, running_now)
+    fits, knee = fitting_sequences(engine), round(best[1]) if best is not None else None
     candidates = [value for value in (fits, knee) if value]
     if not candidates:
         return
@@ -288,23 +296,29 @@ def _cap(situation: Situation, engine: EngineHistory) -> Iterable[Advice]:
     now = situation.flags.whole("max_num_seqs")
     if now is not None and to >= now:
         return
-    rate = engine.tokens_per_second(10.0)
-    share = min(1.0, to / reading.running)
     expect = "hardly any preemptions"
-    if knee is not None and best is not None:
-        expect += f"; tokens per second back towards {best[0]:,.0f}"
-    elif rate:
-        expect += f"; tokens per second between {share * rate:,.0f} and {rate:,.0f}"
-    yield Advice(
-        "--max-num-seqs",
-        str(to),
-        expect,
-        "fewer requests ran when tokens per second were at their best, so this gains throughput"
-        if knee is not None
-        else "that many requests of this length fit at once; it steadies latency and may cost "
-        "throughput, so raise it again if tokens per second matter more",
-        current=None if now is None else str(now),
+    why = (
+        "that many requests of this length fit at once; it steadies latency and may cost "
+        "throughput, so raise it again if tokens per second matter more"
     )
+    if best is not None and to == knee:
+        expect += f"; tokens per second back towards {best[0]:,.0f}"
+        why = "that many ran when tokens per second were at their best, so this gains throughput"
+    elif rate:
+        # Fewer requests than at the knee: between that best rate and their share of today's.
+        least, most = min(1.0, to / running_now) * rate, best[0] if best is not None else rate
+        expect += f"; tokens per second between {least:,.0f} and {most:,.0f}"
+    yield Advice("--max-num-seqs", str(to), expect, why, current=None if now is None else str(now))
+
+
+def _knee(engine: EngineHistory, rate: float | None, running: float) -> tuple[float, float] | None:
+    """The best rate and the running requests then, if more requests now get much less done."""
+    best, loss = best_rate(engine), throughput_loss(engine)
+    if best is None or loss is None or not rate:
+        return None
+    lost_ratio = min(loss, 1.0 - rate / best[0])
+    is_knee = best[1] < running and lost_ratio >= engine.thresholds.throughput_loss_ratio
+    return best if is_knee else None
 
 
 def _avoid(engine: EngineHistory) -> Iterable[Avoid]:

@@ -123,7 +123,10 @@ def running(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            # A group, but no session: Linux gives each session a share of the processors
+            # (autogroup), and where all are busy, vLLM's spinning while it waits keeps the other
+            # sessions' processes waiting for many seconds.
+            process_group=0,
         )
     server = Server(name, process, port, log)
     try:

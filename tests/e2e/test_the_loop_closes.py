@@ -170,8 +170,8 @@ class Lever:
     trial: Trial
     gain: Estimate
     """Share of tokens a second that was gained; a loss is negative."""
-    preemptions_ratio: float
-    """Preemptions per finished request, as a share of what they were."""
+    preemptions_ratio: float | None
+    """Preemptions per finished request, as a share of what they were; None if there were none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +315,7 @@ def _compare(advice: Advice, trial: Trial, *baselines: Trial) -> Lever:
         advice=advice,
         trial=trial,
         gain=estimate_gain(trial.bins, [baseline.bins for baseline in baselines]),
-        preemptions_ratio=trial.preemptions_per_finished / before if before else float("nan"),
+        preemptions_ratio=trial.preemptions_per_finished / before if before else None,
     )
 
 
@@ -414,12 +414,13 @@ def _table(found: Evidence) -> str:
 
 def _row(trial: Trial, lever: Lever | None = None) -> tuple[str, ...]:
     told = trial.preemptions_told_by_finished
+    ratio = None if lever is None else lever.preemptions_ratio
     return (
         trial.name,
         f"{trial.tokens_per_second:,.0f}",
         "" if lever is None else _written_gain(lever.gain),
         f"{trial.preemptions_per_finished:.2f}",
-        "" if lever is None else f"{lever.preemptions_ratio:.0%}",
+        "" if ratio is None else f"{ratio:.0%}",
         "" if told is None else f"{told:.2f}",
         f"{trial.running:.0f}",
         "" if lever is None else lever.advice.expect,
@@ -465,8 +466,13 @@ def require_a_steady_machine(exhaustion: Exhaustion) -> None:
         )
 
 
+def assert_halved(lever: Lever) -> None:
+    assert lever.preemptions_ratio is not None
+    assert lever.preemptions_ratio <= 0.5
+
+
 def test_more_blocks_halve_preemptions(evidence: Evidence) -> None:
-    assert evidence.exhaustion.levers[MORE_KV].preemptions_ratio <= 0.5
+    assert_halved(evidence.exhaustion.levers[MORE_KV])
 
 
 def test_more_blocks_gain_throughput(evidence: Evidence) -> None:
@@ -475,7 +481,7 @@ def test_more_blocks_gain_throughput(evidence: Evidence) -> None:
 
 
 def test_the_watermark_halves_preemptions(evidence: Evidence) -> None:
-    assert evidence.exhaustion.levers[WATERMARK].preemptions_ratio <= 0.5
+    assert_halved(evidence.exhaustion.levers[WATERMARK])
 
 
 def test_the_watermark_keeps_throughput(evidence: Evidence) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -124,9 +125,9 @@ def test_a_resume_after_a_pause_with_room_is_silent() -> None:
     assert severity(RULE, moment) is None
 
 
-def slower(loss: float) -> Field:
-    """Tokens of a server that falls behind its best rate by a share after half a minute."""
-    return lambda t: 1000.0 * (min(t, 30.0) + max(0.0, t - 30.0) * (1.0 - loss))
+def slower(loss: float, after: float = 30.0) -> Field:
+    """Tokens of a server that falls behind its best rate by a share after so many seconds."""
+    return lambda t: 1000.0 * (min(t, after) + max(0.0, t - after) * (1.0 - loss))
 
 
 @pytest.mark.parametrize(
@@ -240,6 +241,7 @@ def test_the_flag_in_force_is_the_number_of_blocks() -> None:
     )
     verdict = only(RULE, storm(gpus=roomy, cache=cache), flags=FLAGS, start=LOG)
     assert advised(verdict)["--num-gpu-blocks-override"] == "2002"
+    assert "16,016 tokens become about 32,032" in verdict.advice[0].expect
     assert not {"--gpu-memory-utilization", "--kv-cache-memory-bytes"} & advised(verdict).keys()
 
 
@@ -303,37 +305,58 @@ def test_a_cap_is_lower_than_what_is_set(now: str | None, to: str | None) -> Non
     assert advised(only(RULE, storm(), flags=flags)).get("--max-num-seqs") == to
 
 
-def test_a_cap_says_what_it_costs() -> None:
-    advice = {a.flag: a for a in only(RULE, storm(running=40.0), flags=FLAGS).advice}
+@pytest.mark.parametrize(
+    "running",
+    [
+        pytest.param(40.0, id="steadily"),
+        pytest.param(lambda t: 30.0 if t % 2 else 50.0, id="50 at this moment"),
+        pytest.param(lambda t: 50.0 if t % 2 else 30.0, id="30 at this moment"),
+    ],
+)
+def test_a_cap_says_what_it_costs(running: float | Field) -> None:
+    advice = {a.flag: a for a in only(RULE, storm(running=running), flags=FLAGS).advice}
     # 20 of 40 requests: between half of the 800 tokens a second and all of them.
-    assert "between 400 and 800" in advice["--max-num-seqs"].expect
+    assert announced(advice["--max-num-seqs"].expect) == pytest.approx((400, 800), rel=0.03)
     assert "may cost throughput" in advice["--max-num-seqs"].why
 
 
-def knee(best_at: float) -> list[Snapshot]:
+def announced(expect: str) -> tuple[float, ...]:
+    """Tokens a second, the least and the most."""
+    found = re.search(r"between ([\d,]+) and ([\d,]+)", expect)
+    assert found is not None, expect
+    return tuple(float(figure.replace(",", "")) for figure in found.groups())
+
+
+def knee(best_at: float, until: float = 30.0) -> list[Snapshot]:
     """1,000 tokens a second at first, then 40 run and 500 come out; 20 would fit."""
     return storm(
         60,
         running=lambda t: best_at if t <= 30 else 40.0,
-        generation_tokens_total=slower(0.5),
+        generation_tokens_total=slower(0.5, until),
         prompt_tokens_total=0.0,
     )
 
 
 @pytest.mark.parametrize(
-    ("best_at", "to", "gains"),
+    ("moment", "to", "expect", "gains"),
     [
-        pytest.param(10.0, "10", True, id="fewer ran at the best"),
-        pytest.param(30.0, "20", True, id="fewer than that fit"),
-        pytest.param(40.0, "20", False, id="as many ran: no knee"),
+        pytest.param(knee(10.0), "10", "back towards 1,000", True, id="fewer ran at the best"),
+        # 20 of 40 at 500 a second; whether as many as at the best are needed is not known.
+        pytest.param(knee(30.0), "20", "between 250 and 1,000", False, id="fewer than that fit"),
+        pytest.param(knee(40.0), "20", "between 250 and 500", False, id="as many ran: no knee"),
+        # 1,000 in 20 s and 500 in 10 s: 833 on average, a sixth below the best.
+        pytest.param(knee(10.0, 50.0), "20", "between 417 and 833", False, id="a short dip"),
     ],
 )
-def test_a_measured_knee_lowers_the_cap(best_at: float, to: str, gains: bool) -> None:
-    verdict = only(RULE, knee(best_at), flags=FLAGS)
+def test_a_measured_knee_lowers_the_cap(
+    moment: list[Snapshot], to: str, expect: str, gains: bool
+) -> None:
+    verdict = only(RULE, moment, flags=FLAGS)
     assert verdict.severity == "critical"
-    assert advised(verdict)["--max-num-seqs"] == to
-    why = next(a.why for a in verdict.advice if a.flag == "--max-num-seqs")
-    assert ("gains throughput" in why) == gains
+    advice = next(a for a in verdict.advice if a.flag == "--max-num-seqs")
+    assert advice.to == to
+    assert expect in advice.expect
+    assert ("gains throughput" in advice.why) == gains
 
 
 @pytest.mark.parametrize(
