@@ -121,6 +121,15 @@ def best_rate(engine: EngineHistory) -> tuple[float, float] | None:
     return rates[best], running[best]
 
 
+def throughput_loss(engine: EngineHistory) -> float | None:
+    """How far tokens per second are below their best, at no lower demand; None if demand fell."""
+    reading, best, now = engine.reading, best_rate(engine), engine.tokens_per_second(10.0)
+    if reading is None or best is None or now is None or best[0] <= 0:
+        return None
+    demand = (reading.running or 0.0) + (reading.waiting or 0.0)
+    return 1.0 - now / best[0] if demand >= best[1] else None
+
+
 def prefix_cache_hit_ratio(engine: EngineHistory) -> float | None:
     shortest = engine.thresholds.rate_at_least_seconds
     hits, queries = (

@@ -13,7 +13,7 @@ from synthetic import CACHE, GIB
 from sidecar.model import CacheConfig, GpuReading, Snapshot
 from sidecar.startlog.start import Start
 from sidecar.verdicts import kv_exhausted
-from sidecar.verdicts.kv_exhausted import fitting_sequences
+from sidecar.verdicts.kv_remedies import fitting_sequences
 
 from .moments import ENGINE, advised, avoided, card, figure, only, own, polls, severity, situation
 
