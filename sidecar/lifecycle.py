@@ -9,6 +9,9 @@ from sidecar.settings import Thresholds
 GONE = frozenset({"refused", "closed", "unreachable", "unresolved"})
 """Reasons of a failed page that mean that nobody is there."""
 
+FOREIGN = frozenset({"tls", "protocol"})
+"""Reasons that mean that somebody is there and does not speak as vLLM does at this address."""
+
 
 class Lifecycle:
     """What the polls say about the life of the server.
@@ -79,12 +82,19 @@ class Lifecycle:
 
     @property
     def is_blind(self) -> bool:
-        """The server lives and its page cannot be read: an answer with an error status is an
+        """Somebody answers and the page cannot be read: an answer with an error status is an
         answer, unless `/health` fails, too."""
         if self.up or self.failure_reason is None:
             return False
+        if self.answers_foreign:
+            return True
         answers = self.failure_reason in ("http_status", "redirect", "too_large")
         return self.health is True or (answers and self.health is None)
+
+    @property
+    def answers_foreign(self) -> bool:
+        """The answer is not one that a vLLM server gives, so it may be another program's."""
+        return not self.up and self.failure_reason in FOREIGN
 
     @property
     def is_gone(self) -> bool:
@@ -100,6 +110,12 @@ class Lifecycle:
         patience = self._thresholds.down_silent_seconds
         long = self.failing_since is not None and at - self.failing_since >= patience
         return self.is_gone or ((silent or sick) and long)
+
+    def never_came(self, at: float) -> bool:
+        """Nobody has answered since the sidecar began, and no start takes that long."""
+        if self.ever_up or self.is_blind or self.began_at is None or self.failure_reason is None:
+            return False
+        return at - self.began_at > self._thresholds.starting_seconds
 
     def is_starting(self, at: float) -> bool:
         """Not up yet in this life: never since the sidecar began, or its next process is there.

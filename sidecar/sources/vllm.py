@@ -26,6 +26,7 @@ FAILURE_REASONS: Final = (
     "unresolved",
     "unreachable",
     "tls",
+    "protocol",
     "http_status",
     "redirect",
     "too_large",
@@ -167,7 +168,7 @@ class VllmSource:
                     return Failure("http_status", f"{said}: {cause}" if cause else said)
                 if response.headers.get("content-encoding", "identity") != "identity":
                     # A few bytes may unpack to gigabytes, and we asked for plain text.
-                    return Failure("other", f"{response.url} is compressed, unlike asked for")
+                    return Failure("protocol", f"{response.url} is compressed, unlike asked for")
                 return await _bounded_body(response, most_bytes)
         return Failure("redirect", f"{self.address} redirects without end")
 
@@ -217,7 +218,7 @@ def _failure(error: httpx.HTTPError, address: str) -> Failure:
     ):
         return Failure("closed", f"{address}: closed the connection before the answer ended")
     if isinstance(error, httpx.RemoteProtocolError):
-        return Failure("other", f"{address}: the answer is not HTTP; is this the right port?")
+        return Failure("protocol", f"{address}: the answer is not HTTP; is this the right port?")
     # The text is left out: of a header that cannot be sent, it would quote the key.
     return Failure("other", f"{address}: {type(error).__name__}")
 

@@ -21,36 +21,59 @@ def judge_starting(situation: Situation) -> Iterable[Verdict]:
         )
 
 
+_READ_THE_LOG = Advice(
+    "log",
+    None,
+    "the cause",
+    "read how its log ends: `vllm-sidecar explain LOGFILE` names the cause with its numbers",
+)
+
+
 def judge_down(situation: Situation) -> Iterable[Verdict]:
     life = situation.lifecycle
-    if not life.is_down(situation.at) or life.is_starting(situation.at):
+    if life.is_starting(situation.at):
         return
-    since = life.failing_since if life.failing_since is not None else situation.at
+    if life.is_down(situation.at):
+        since = life.failing_since if life.failing_since is not None else situation.at
+        summary = f"The server was up and does not answer any more ({life.failure_reason})."
+        advice: tuple[Advice, ...] = (_READ_THE_LOG,)
+    elif life.never_came(situation.at) and not _start_goes_on(situation):
+        since = life.began_at if life.began_at is not None else situation.at
+        summary = f"No server has answered here since the sidecar began ({life.failure_reason})."
+        where = Advice(
+            "--vllm-url", None, "the server answers", "see whether this is the server's address"
+        )
+        advice = (where, _READ_THE_LOG)
+    else:
+        return
     yield Verdict(
         "vllm_down",
         "critical",
         "high",
-        f"The server was up and does not answer any more ({life.failure_reason}).",
+        summary,
         evidence=(
             Evidence("seconds_without_answer", situation.at - since, "seconds"),
             Evidence("reason", life.failure_reason or "unknown"),
         ),
-        advice=(
-            Advice(
-                "log",
-                None,
-                "the cause",
-                "read how its log ends: `vllm-sidecar explain LOGFILE` names the cause with its "
-                "numbers",
-            ),
-        ),
+        advice=advice,
         missing=situation.missing(),
     )
+
+
+def _start_goes_on(situation: Situation) -> bool:
+    """The log shows a start that has neither ended nor failed: then a large model takes long."""
+    start = situation.start
+    if start is None or start.started or start.shut_down:
+        return False
+    return start.decisive_failure is None
 
 
 def judge_blind(situation: Situation) -> Iterable[Verdict]:
     life = situation.lifecycle
     if not life.is_blind:
+        return
+    if life.answers_foreign:
+        yield _foreign(situation)
         return
     yield Verdict(
         "vllm_blind",
@@ -67,6 +90,29 @@ def judge_blind(situation: Situation) -> Iterable[Verdict]:
                 "with vLLM before 0.24 fails on every request); time-outs: poll less often",
             ),
         ),
+    )
+
+
+def _foreign(situation: Situation) -> Verdict:
+    reason = situation.lifecycle.failure_reason or "unknown"
+    return Verdict(
+        "vllm_blind",
+        "warning",
+        "medium",
+        f"Somebody answers at the server's address, and not as vLLM does there ({reason}).",
+        evidence=(Evidence("metrics_page", reason),),
+        advice=(
+            Advice(
+                "--vllm-url",
+                None,
+                "the page can be read again",
+                "the certificate is not trusted, or one side speaks TLS and the other does not: "
+                "https:// or http://, and SIDECAR_VLLM_CA_FILE for a certificate of your own"
+                if reason == "tls"
+                else "another program or a proxy answers at this address; ask vLLM's own port",
+            ),
+        ),
+        missing=situation.missing(),
     )
 
 

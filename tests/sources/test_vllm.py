@@ -118,23 +118,23 @@ async def test_bytes_that_are_no_utf_8_are_replaced() -> None:
         ),
         pytest.param(redirect("ftp://h/"), "redirect", "ftp://h/", id="another scheme"),
         pytest.param(redirect("//["), "redirect", "", id="redirect to nonsense"),
-        pytest.param(redirect("/" + "x" * 70_000), "other", "", id="redirect of 70 kB"),
+        pytest.param(redirect("/" + "x" * 70_000), "protocol", "", id="redirect of 70 kB"),
         pytest.param(cut_off(), "closed", "closed the connection", id="cut off"),
         pytest.param(reset(), "closed", "closed the connection", id="reset"),
         pytest.param(raw(b""), "closed", "closed the connection", id="closed without answer"),
-        pytest.param(raw(b"\x15\x03\x01\x00\x02\x02P"), "other", UNUSABLE, id="TLS alert"),
-        pytest.param(raw(b"hello\r\n\r\n"), "other", UNUSABLE, id="garbage"),
+        pytest.param(raw(b"\x15\x03\x01\x00\x02\x02P"), "protocol", UNUSABLE, id="TLS alert"),
+        pytest.param(raw(b"hello\r\n\r\n"), "protocol", UNUSABLE, id="garbage"),
         pytest.param(
-            raw(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 300_000), "other", UNUSABLE, id="endless head"
+            raw(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 300_000), "protocol", UNUSABLE, id="endless head"
         ),
         pytest.param(
             raw(b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n"),
-            "other",
+            "protocol",
             UNUSABLE,
             id="unreadable length",
         ),
         pytest.param(endless(), "too_large", "more than 32 MiB", id="endless body"),
-        pytest.param(gzipped(PAGE.encode()), "other", "is compressed", id="gzip unasked for"),
+        pytest.param(gzipped(PAGE.encode()), "protocol", "is compressed", id="gzip unasked for"),
     ],
 )
 async def test_failures(behaviour: Behaviour, reason: str, detail: str) -> None:
@@ -159,7 +159,7 @@ async def test_a_small_body_that_unpacks_to_gigabytes_is_not_unpacked(
     async with serving(metrics=gzipped(b"#" * 64 * 2**20)) as server:
         answer = await read_once(server.url)
     assert isinstance(answer, Failure)
-    assert answer.reason == "other"
+    assert answer.reason == "protocol"
 
 
 async def test_the_bound_of_a_body_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:

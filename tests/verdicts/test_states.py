@@ -9,6 +9,7 @@ import pytest
 from synthetic import engine, gpu, snapshot
 
 from sidecar.model import GpuReading, Scope, Snapshot, Verdict
+from sidecar.startlog.failures import LogFailure
 from sidecar.startlog.serving import ControlRequest, Serving
 from sidecar.startlog.start import Start
 from sidecar.verdicts import kv_pressure, states
@@ -44,6 +45,8 @@ def seconds(last: int, first: int = 1) -> list[float]:
         pytest.param([UP], False, id="up"),
         pytest.param([UP, *failing(seconds(3))], False, id="gone"),
         pytest.param(failing([0.0], "http_status"), False, id="it answers, so it is no start"),
+        pytest.param(failing([0.0], "protocol"), False, id="another program answers"),
+        pytest.param(failing([0.0], "other"), True, id="nothing is known of an answer"),
     ],
 )
 def test_starting(snapshots: list[Snapshot], holds: bool) -> None:
@@ -85,7 +88,15 @@ def test_a_process_of_its_next_life_is_a_start(after: list[Snapshot], code: str)
         pytest.param([UP, *failing(seconds(2))], False, id="refused twice"),
         pytest.param([UP, *failing(seconds(3))], True, id="refused three times"),
         pytest.param([UP, *failing(seconds(3), "closed")], True, id="closed"),
-        pytest.param(failing(seconds(30)), False, id="was never up"),
+        pytest.param(failing([0.0, 900.0]), False, id="was never up"),
+        pytest.param(failing([0.0, 901.0]), True, id="was never up for longer than a start takes"),
+        pytest.param(failing([0.0, 901.0], "unresolved"), True, id="its name is not known"),
+        pytest.param(failing([0.0, 901.0], "timeout"), True, id="never anything but time-outs"),
+        pytest.param(
+            failing([0.0, 901.0], "timeout", health=True), False, id="only its page is too slow"
+        ),
+        pytest.param(failing([0.0, 901.0], "tls"), False, id="somebody answers"),
+        pytest.param([UP, *failing(seconds(60), "tls", health=False)], False, id="answers in TLS"),
         pytest.param(
             [UP, *failing(seconds(30), "timeout", health=False)], False, id="29 s of time-outs"
         ),
@@ -111,6 +122,23 @@ def test_down(snapshots: list[Snapshot], holds: bool) -> None:
     assert (severity(states.DOWN, snapshots) == "critical") == holds
 
 
+@pytest.mark.parametrize(
+    ("start", "holds"),
+    [
+        pytest.param(None, True, id="no log"),
+        pytest.param(Start(), False, id="its log shows a start that goes on"),
+        pytest.param(Start(started=True), True, id="its log ends while serving"),
+        pytest.param(Start(shut_down=True), True, id="it was stopped"),
+        pytest.param(Start(failures=(LogFailure("load_model_oom"),)), True, id="the start failed"),
+    ],
+)
+def test_a_start_that_its_log_shows_takes_as_long_as_it_takes(
+    start: Start | None, holds: bool
+) -> None:
+    verdicts = said(states.DOWN, failing([0.0, 901.0]), start=start)
+    assert [verdict.advice[0].flag for verdict in verdicts] == (["--vllm-url"] if holds else [])
+
+
 def test_down_says_since_when_and_points_to_the_log() -> None:
     verdict = only(states.DOWN, [UP, *failing(seconds(11))])
     assert figure(verdict, "seconds_without_answer") == 10.0
@@ -131,11 +159,24 @@ def test_down_says_since_when_and_points_to_the_log() -> None:
         ("timeout", False, False),
         ("timeout", None, False),
         ("refused", None, False),
+        ("tls", False, True),
+        ("protocol", False, True),
+        ("other", False, False),
     ],
 )
 def test_blind_is_alive_without_a_page(reason: str, health: bool | None, holds: bool) -> None:
     moment = [UP, *failing([1.0], reason, health=health)]
     assert (severity(states.BLIND, moment) == "warning") == holds
+
+
+@pytest.mark.parametrize(
+    ("reason", "cure"), [("tls", "SIDECAR_VLLM_CA_FILE"), ("protocol", "another program")]
+)
+def test_who_does_not_speak_as_vllm_does_may_be_somebody_else(reason: str, cure: str) -> None:
+    verdict = only(states.BLIND, [UP, *failing([1.0], reason, health=False)])
+    assert "alive" not in verdict.summary
+    assert verdict.confidence == "medium"
+    assert cure in verdict.advice[0].why
 
 
 def test_a_good_page_is_never_blind() -> None:
