@@ -250,7 +250,8 @@ def diagnose(
     """Say what is wrong, and which launch flag to change next and why.
 
     Looks at a running server for 20 seconds, or at saved pages, or at a recording. One page tells
-    what is true at that moment, two tell rates. Exit status 1 if something is wrong.
+    what is true at that moment, two tell rates. Exit status 0 if nothing is wrong, 1 if something
+    is, 3 if nothing could be judged because no page came.
     """
     settings = _settings(vllm_url=url, gpus=gpus)
     from sidecar.diagnosis import (
@@ -292,7 +293,7 @@ def explain(
     """Explain a log of vLLM: how it started, or why it did not, or of what it died.
 
     Reads the wording of every release since 0.2.3. Of several starts the last is judged. Exit
-    status 1 if that one failed.
+    status 1 if that one failed, 3 if the log is too short to tell.
     """
     from sidecar.diagnosis import explain as explain_start
     from sidecar.startlog import LogError, read_log
@@ -320,7 +321,7 @@ def _print_report(report: Report, *, as_json: bool, starts: int | None = None) -
         from sidecar.terminal import print_report
 
         print_report(report, sys.stdout)
-    raise typer.Exit(1 if report.is_unhealthy else 0)
+    raise typer.Exit(report.exit_status)
 
 
 @application.command("check-rules")

@@ -20,6 +20,8 @@ _SEVERITIES = ("info", "warning", "critical")
 STATES = frozenset(
     {"starting", "idle", "healthy", "asleep", "restarted", "paused", "vllm_down", "vllm_blind"}
 )
+UNDECIDED = frozenset({"starting", "incomplete"})
+"""Codes that say that it is too early, or too little is there, to judge anything."""
 ENDING_SECONDS = 5.0
 """A server that goes away this shortly before a recording ends was stopped with it."""
 
@@ -37,9 +39,12 @@ class Report:
     start: Start | None = None
 
     @property
-    def is_unhealthy(self) -> bool:
-        """Whether a warning or critical verdict held, or the server went down."""
-        return any(verdict.severity != "info" for verdict in self.verdicts)
+    def exit_status(self) -> int:
+        """What a command ends with: 0 nothing is wrong, 1 a warning or critical verdict held,
+        3 nothing could be judged, which is no good news."""
+        if any(verdict.severity != "info" for verdict in self.verdicts):
+            return 1
+        return 0 if any(verdict.code not in UNDECIDED for verdict in self.verdicts) else 3
 
 
 def explain(start: Start, at: float = 0.0) -> Report:

@@ -48,7 +48,7 @@ async def run_live_diagnosis(
         return status
     report = _final(frames, poller, follower)
     _show(report, as_json)
-    return 1 if report.is_unhealthy else 0
+    return report.exit_status
 
 
 def _final(frames: list[Frame], poller: Poller, follower: LogFollower | None) -> Report:

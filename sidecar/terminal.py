@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from sidecar.diagnosis import Report
@@ -17,6 +16,8 @@ from sidecar.verdicts.memory_arithmetic import gib
 
 _STYLES = {"critical": "bold red", "warning": "yellow", "info": "green"}
 _WIDTH_WHEN_PIPED = 100
+_INDENT = 9
+_LEAST_WIDTH = 20
 
 
 def console_for(out: TextIO) -> Console:
@@ -42,8 +43,8 @@ def _print_verdict(console: Console, verdict: Verdict) -> None:
     head.append(f"{verdict.severity.upper():<8} ", _STYLES[verdict.severity])
     head.append(verdict.code, "bold")
     head.append(_about(verdict), "dim")
-    console.print(head)
-    console.print(Padding(Text(verdict.summary), (0, 0, 0, 9), expand=False))
+    console.print(head, soft_wrap=True)
+    _print_indented(console, Text(" " * _INDENT), verdict.summary)
     if verdict.evidence:
         _item(console, "because", "; ".join(_figure(item) for item in verdict.evidence))
     for number, item in enumerate(verdict.advice, start=1):
@@ -56,9 +57,18 @@ def _print_verdict(console: Console, verdict: Verdict) -> None:
 
 
 def _item(console: Console, title: str, text: str) -> None:
-    line = Text(f"{title:<9}", "dim")
-    line.append(text, "default")
-    console.print(Padding(line, (0, 0, 0, 9), expand=False))
+    head = Text(" " * _INDENT)
+    head.append(f"{title:<{_INDENT}}", "dim")
+    _print_indented(console, head, text)
+
+
+def _print_indented(console: Console, head: Text, text: str) -> None:
+    """The text beside its head, and what does not fit on that line below the text's beginning."""
+    width = max(_LEAST_WIDTH, console.width - len(head))
+    for line in Text(text).wrap(console, width):
+        line.rstrip()
+        console.print(Text.assemble(head, line), soft_wrap=True)
+        head = Text(" " * len(head))
 
 
 def _about(verdict: Verdict) -> str:

@@ -53,6 +53,9 @@ class FaultServer:
 
     async def stop(self) -> None:
         assert self._server is not None
+        # A connection that was accepted just now must get its talk, which can be ended: asyncio
+        # forgets to close it if the server closes in between.
+        await asyncio.sleep(0.01)
         self._server.close()
         for talk in self._talks:
             talk.cancel()
@@ -62,6 +65,8 @@ class FaultServer:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Cancelled by stop(), which a task of asyncio's own making would report as an error.
         talk = asyncio.create_task(self._talk(reader, writer))
+        # Also where it is cancelled before it began.
+        talk.add_done_callback(lambda _: writer.close())
         self._talks.add(talk)
         await asyncio.wait({talk})
 
@@ -78,7 +83,6 @@ class FaultServer:
                     await self.behaviours.get(request.path, status(404))(request, writer)
         finally:
             self.open_connections -= 1
-            writer.close()
 
 
 def _request(head: bytes) -> Request:
@@ -90,7 +94,12 @@ def _request(head: bytes) -> Request:
 @contextlib.asynccontextmanager
 async def serving(**behaviours: Behaviour) -> AsyncIterator[FaultServer]:
     """A server whose `/metrics`, `/version` and so on behave as told, by their last word."""
-    paths = {"metrics": "/metrics", "version": "/version", "models": "/v1/models"}
+    paths = {
+        "metrics": "/metrics",
+        "health": "/health",
+        "version": "/version",
+        "models": "/v1/models",
+    }
     server = FaultServer({paths[name]: behaviour for name, behaviour in behaviours.items()})
     await server.start()
     try:

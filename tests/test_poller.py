@@ -405,7 +405,8 @@ def test_each_change_of_a_verdict_is_one_line(caplog: pytest.LogCaptureFixture) 
     watch(20.0, ScriptedVllm(*[DOWN] * 2, *[UP] * 3, DOWN))
     about = [line for line in told(caplog, verdicts=True) if "metrics_missing" not in line]
     assert about == [
-        "INFO: verdict starting (info): The server is not up yet.",
+        "INFO: verdict starting (info): Nobody has answered here yet: the server may be starting, "
+        "or the address may be wrong.",
         "INFO: verdict starting (info): over",
         "WARNING: verdict vllm_down (critical): The server was up and does not answer any more "
         "(refused).",

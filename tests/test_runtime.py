@@ -280,7 +280,8 @@ async def test_sigint_without_any_vllm() -> None:
     assert [line.partition(" ")[2] for line in command.lines] == [
         command.lines[0].partition(" ")[2],
         "WARNING vLLM: http://127.0.0.1:1: connection refused; nothing listens there",
-        "INFO verdict starting (info): The server is not up yet.",
+        "INFO verdict starting (info): Nobody has answered here yet: the server may be starting, "
+        "or the address may be wrong.",
     ]
 
 

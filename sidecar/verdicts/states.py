@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sidecar.model import Advice, Evidence, Verdict
+from sidecar.model import Advice, Confidence, Evidence, Verdict
 from sidecar.verdicts.rule import AT_ONCE, Hold, Rule
 from sidecar.verdicts.situation import Situation
 
 
 def judge_starting(situation: Situation) -> Iterable[Verdict]:
     life = situation.lifecycle
-    if life.is_starting(situation.at):
-        yield Verdict(
-            "starting",
-            "info",
-            "medium",
-            "The server is not up yet.",
-            evidence=(Evidence("last_answer", life.failure_reason or "none"),),
+    if not life.is_starting(situation.at):
+        return
+    confidence: Confidence = "medium"
+    if life.ever_up:
+        summary = "The server is not up yet; a process is there that was not there before."
+    elif _start_goes_on(situation):
+        summary = "The server is not up yet; its log shows a start that goes on."
+    else:
+        confidence = "low"
+        so_far = "Only errors have" if life.failure_reason == "http_status" else "Nobody has"
+        summary = (
+            f"{so_far} answered here yet: the server may be starting, or the address may be wrong."
         )
+    yield Verdict(
+        "starting",
+        "info",
+        confidence,
+        summary,
+        evidence=(Evidence("last_answer", life.failure_reason or "none"),),
+        missing=situation.missing() if confidence == "low" else (),
+    )
 
 
 _READ_THE_LOG = Advice(

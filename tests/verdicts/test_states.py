@@ -53,6 +53,22 @@ def test_starting(snapshots: list[Snapshot], holds: bool) -> None:
     assert bool(said(states.STARTING, snapshots)) == holds
 
 
+@pytest.mark.parametrize(
+    ("start", "confidence"),
+    [
+        pytest.param(None, "low", id="no log"),
+        pytest.param(Start(), "medium", id="its log shows a start that goes on"),
+        pytest.param(Start(started=True), "low", id="its log ends while serving"),
+    ],
+)
+def test_without_a_sign_of_life_the_address_may_be_wrong(
+    start: Start | None, confidence: str
+) -> None:
+    verdict = only(states.STARTING, failing([0.0]), start=start)
+    assert verdict.confidence == confidence
+    assert ("address" in verdict.summary) == (confidence == "low")
+
+
 NEXT_LIFE = gpu(5, {9: 5 * 2**30})
 EMPTY = gpu(0, {})
 
