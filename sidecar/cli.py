@@ -321,6 +321,8 @@ def _print_report(report: Report, *, as_json: bool, starts: int | None = None) -
         from sidecar.terminal import print_report
 
         print_report(report, sys.stdout)
+    if report.damage is not None:
+        _fail(f"{report.damage}; what precedes it was judged")
     raise typer.Exit(report.exit_status)
 
 

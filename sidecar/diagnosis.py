@@ -10,7 +10,7 @@ from pathlib import Path
 from sidecar.launch import parse_arguments
 from sidecar.model import Frame, Page, Poll, Scope, Verdict
 from sidecar.pipeline import Pipeline
-from sidecar.recordings import Recording
+from sidecar.recordings import Recording, RecordingError
 from sidecar.settings import Thresholds
 from sidecar.startlog.start import Start
 from sidecar.verdicts.keeper import sort_by_gravity
@@ -32,11 +32,13 @@ class DiagnosisError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was concluded. `at` is the last moment looked at; `start` what the log said."""
+    """What was concluded. `at` is the last moment looked at; `start` what the log said; `damage`
+    a line about where the input could not be read any further."""
 
     at: float
     verdicts: tuple[Verdict, ...]
     start: Start | None = None
+    damage: str | None = None
 
     @property
     def exit_status(self) -> int:
@@ -85,11 +87,30 @@ def _instant(verdict: Verdict) -> Verdict:
 def diagnose_recording(
     recording: Recording, thresholds: Thresholds, start: Start | None = None
 ) -> Report:
-    """Judge a whole recording: every verdict that held at any time, at its strongest moment."""
+    """Judge a whole recording: every verdict that held at any time, at its strongest moment.
+
+    Of a damaged one, all that precedes the damage: whoever records until the machine dies wants
+    to know what led to it. Raises `RecordingError` where nothing precedes it.
+    """
     flags = parse_arguments(recording.header.vllm_args)
     pipeline = Pipeline(thresholds, flags, log_is_complete=True)
     pipeline.judge.start = start
-    return summarise((pipeline.advance(poll) for poll in recording.polls()), start)
+    faults: list[RecordingError] = []
+
+    def readable() -> Iterator[Frame]:
+        try:
+            for poll in recording.polls():
+                yield pipeline.advance(poll)
+        except RecordingError as error:
+            faults.append(error)
+
+    try:
+        report = summarise(readable(), start)
+    except DiagnosisError:
+        if faults:
+            raise faults[0] from None
+        raise
+    return replace(report, damage=str(faults[0])) if faults else report
 
 
 def summarise(frames: Iterable[Frame], start: Start | None = None) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -164,6 +165,28 @@ def test_a_real_idle_page_is_idle() -> None:
 )
 def test_what_cannot_be_read_is_one_line(arguments: tuple[str, ...], said: str) -> None:
     assert said in refuse(*arguments)
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_of_a_recording_that_was_cut_off_what_is_there_is_judged(
+    flags: list[str], tmp_path: Path
+) -> None:
+    whole = (RECORDINGS / "preempt-storm.jsonl.gz").read_bytes()
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(whole[: len(whole) * 9 // 10])
+    outcome = invoke("diagnose", "--recording", str(cut), *flags)
+    assert outcome.status == 2
+    assert "kv_exhausted" in outcome.stdout
+    assert outcome.stderr.startswith(f"vllm-sidecar: {cut}: ends in the middle, after line ")
+    assert outcome.stderr.endswith("; what precedes it was judged\n")
+    assert outcome.stderr.count("\n") == 1
+
+
+def test_of_a_recording_without_a_whole_poll_nothing_is_judged(tmp_path: Path) -> None:
+    lines = gzip.decompress((RECORDINGS / "preempt-storm.jsonl.gz").read_bytes()).splitlines(True)
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(gzip.compress(lines[0] + b"{}\n"))
+    assert "line 2: not a poll" in refuse("diagnose", "--recording", str(cut))
 
 
 def test_pages_without_an_order_are_refused(tmp_path: Path) -> None:

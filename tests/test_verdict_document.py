@@ -11,6 +11,7 @@ from sidecar.settings import PREFIX, Thresholds
 from sidecar.verdicts import (
     RULES,
     out_of_memory,
+    out_of_memory_figures,
     start,
     start_findings,
     start_room,
@@ -26,7 +27,7 @@ SEVERITIES = {
     **start.SEVERITIES,
 }
 FIXED = {
-    "allocator slack from which segments help": out_of_memory.SLACK_RATIO,
+    "allocator slack from which segments help": out_of_memory_figures.SLACK_RATIO,
     "share of the card that a single allocation may not ask for": (
         out_of_memory.SINGLE_ALLOCATION_RATIO
     ),

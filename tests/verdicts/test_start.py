@@ -14,7 +14,7 @@ from sidecar.startlog.out_of_memory import OutOfMemory
 from sidecar.startlog.serving import Serving
 from sidecar.startlog.start import Start
 from sidecar.verdicts import RULES
-from sidecar.verdicts.out_of_memory import foreign_bytes
+from sidecar.verdicts.out_of_memory_figures import foreign_bytes
 from sidecar.verdicts.start import SEVERITIES, judge_start
 
 from .moments import MIB, advised, avoided, figure
