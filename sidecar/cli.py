@@ -16,6 +16,8 @@ import typer
 from sidecar import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from sidecar.diagnosis import Report
     from sidecar.settings import Settings
 
@@ -432,19 +434,16 @@ def _log_to_stderr(level: str) -> None:
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
-def _exit_with(work: object) -> NoReturn:
+def _exit_with(work: Coroutine[object, None, int]) -> NoReturn:
     """Run a command's coroutine; its result is the exit status.
 
     The process then ends at once: a name that is being looked up leaves a thread in the system's
     resolver for many seconds, for which Python would wait. All else was closed by then.
     """
-    from collections.abc import Coroutine
-
     from sidecar.recordings import RecordingError
     from sidecar.runtime import ListenError
     from sidecar.settings import SettingsError
 
-    assert isinstance(work, Coroutine)  # noqa: S101 - narrowing for the type checker
     with asyncio.Runner() as runner:
         try:
             status = runner.run(work)

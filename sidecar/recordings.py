@@ -17,16 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from sidecar.model import (
-    Failure,
-    GpuMemory,
-    GpuProcess,
-    GpuReading,
-    GpuReport,
-    HostReading,
-    Page,
-    Poll,
-)
+from sidecar.model import Poll
+from sidecar.poll_json import UNUSABLE, finite, poll_from_json, poll_to_json, text_or_none
 
 FORMAT = "vllm-sidecar-recording"
 VERSION = 1
@@ -35,10 +27,6 @@ LONGEST_LINE_CHARACTERS = 64 * 2**20
 
 class RecordingError(Exception):
     """A recording that cannot be read or written; the message is one line with file and line."""
-
-
-_UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""What reading a wrong shape raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +128,7 @@ class Recording:
                 poll = poll_from_json(line, self.header.vllm_version)
                 if poll.at < previous:
                     raise ValueError("it is older than the poll before")
-            except _UNUSABLE as error:
+            except UNUSABLE as error:
                 raise RecordingError(
                     f"{self.path}: line {number}: not a poll ({type(error).__name__}: {error})"
                 ) from error
@@ -164,13 +152,13 @@ def open_recording(path: Path) -> Recording:
             path,
             Header(
                 name=str(header.get("name") or path.name),
-                started_at=_finite(header["started_at"]),
-                period_seconds=_finite(header["period_seconds"]),
-                vllm_version=_text(header.get("vllm_version")),
+                started_at=finite(header["started_at"]),
+                period_seconds=finite(header["period_seconds"]),
+                vllm_version=text_or_none(header.get("vllm_version")),
                 vllm_args=tuple(map(str, header.get("vllm_args") or ())),
             ),
         )
-    except _UNUSABLE as error:
+    except UNUSABLE as error:
         raise RecordingError(f"{path}: line 1: header without usable {error}") from error
 
 
@@ -199,148 +187,3 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     except (OSError, zlib.error, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RecordingError(f"{path}: after line {number}: cannot be read: {reason}") from error
-
-
-def poll_to_json(poll: Poll) -> dict[str, Any]:
-    """One line of a recording."""
-    line: dict[str, Any] = {"at": poll.at}
-    if poll.phase is not None:
-        line["phase"] = poll.phase
-    if poll.vllm_version is not None:
-        line["vllm_version"] = poll.vllm_version
-    if poll.max_model_len is not None:
-        line["max_model_len"] = poll.max_model_len
-    if isinstance(poll.vllm, Page):
-        line["vllm"] = {"text": poll.vllm.text, "seconds": poll.vllm.seconds}
-    elif poll.vllm is not None:
-        line["vllm"] = {"error": poll.vllm.reason}
-    if isinstance(poll.gpus, GpuReport):
-        line["gpus"] = [_gpu_to_json(gpu) for gpu in poll.gpus.gpus]
-    elif poll.gpus is not None:
-        line["gpus_error"] = poll.gpus.reason
-    if poll.host is not None:
-        line["host"] = {
-            "total": poll.host.memory_total_bytes,
-            "available": poll.host.memory_available_bytes,
-            "swap_total": poll.host.swap_total_bytes,
-            "swap_free": poll.host.swap_free_bytes,
-        }
-    return line
-
-
-def poll_from_json(line: Mapping[str, Any], vllm_version: str | None) -> Poll:
-    """The reverse. `vllm_version` is the header's, for lines that do not name their own.
-
-    Raises one of several errors of Python's own for what is not a poll.
-    """
-    answer = line["vllm"]
-    vllm: Page | Failure
-    if "error" in answer:
-        vllm = Failure(str(answer["error"]))
-    else:
-        vllm = Page(str(answer["text"]), _finite(answer["seconds"]))
-    gpus: GpuReport | Failure | None = None
-    if "gpus_error" in line:
-        gpus = Failure(str(line["gpus_error"]))
-    elif line.get("gpus") is not None:
-        gpus = GpuReport(tuple(_gpu_from_json(gpu) for gpu in line["gpus"]), seconds=0.0)
-    return Poll(
-        at=_finite(line["at"]),
-        vllm=vllm,
-        gpus=gpus,
-        vllm_version=_text(line.get("vllm_version")) or vllm_version,
-        max_model_len=_whole(line.get("max_model_len")),
-        phase=_text(line.get("phase")),
-        host=_host_from_json(line.get("host")),
-    )
-
-
-def _gpu_to_json(gpu: GpuReading) -> dict[str, Any]:
-    line: dict[str, Any] = {"index": gpu.index, "uuid": gpu.uuid, "name": gpu.name}
-    if gpu.error is not None:
-        line["error"] = gpu.error
-    if gpu.memory is not None:
-        line["memory"] = {
-            "total": gpu.memory.total_bytes,
-            "reserved": gpu.memory.reserved_bytes,
-            "used": gpu.memory.used_bytes,
-            "free": gpu.memory.free_bytes,
-        }
-    if gpu.utilization_ratio is not None:
-        bandwidth = gpu.memory_bandwidth_ratio
-        line["utilization"] = {
-            "gpu": round(gpu.utilization_ratio * 100),
-            "memory": None if bandwidth is None else round(bandwidth * 100),
-        }
-    if gpu.processes is not None:
-        line["processes"] = [_process_to_json(process) for process in gpu.processes]
-    if gpu.unified:
-        line["unified"] = True
-    if gpu.mig_instance is not None:
-        line["mig_instance"] = gpu.mig_instance
-    return line
-
-
-def _process_to_json(process: GpuProcess) -> dict[str, Any]:
-    line: dict[str, Any] = {"pid": process.pid, "used": process.used_bytes}
-    return line if process.title is None else line | {"title": process.title}
-
-
-def _gpu_from_json(line: Mapping[str, Any]) -> GpuReading:
-    memory, utilization = line.get("memory"), line.get("utilization") or {}
-    processes = line.get("processes")
-    return GpuReading(
-        index=int(line["index"]),
-        uuid=str(line["uuid"]),
-        name=str(line.get("name", "")),
-        memory=None
-        if memory is None
-        else GpuMemory(
-            total_bytes=int(memory["total"]),
-            used_bytes=int(memory["used"]),
-            free_bytes=int(memory["free"]),
-            reserved_bytes=_whole(memory.get("reserved")),
-        ),
-        utilization_ratio=_share(utilization.get("gpu")),
-        memory_bandwidth_ratio=_share(utilization.get("memory")),
-        processes=None
-        if processes is None
-        else tuple(
-            GpuProcess(int(p["pid"]), _whole(p.get("used")), _text(p.get("title")))
-            for p in processes
-        ),
-        error=_text(line.get("error")),
-        unified=line.get("unified") is True,
-        mig_instance=_text(line.get("mig_instance")),
-    )
-
-
-def _host_from_json(line: Mapping[str, Any] | None) -> HostReading | None:
-    if line is None:
-        return None
-    return HostReading(
-        memory_total_bytes=int(line["total"]),
-        memory_available_bytes=int(line["available"]),
-        swap_total_bytes=int(line["swap_total"]),
-        swap_free_bytes=int(line["swap_free"]),
-    )
-
-
-def _finite(value: object) -> float:
-    """JSON as Python reads it knows NaN and Infinity, which no time is."""
-    number = float(value) if isinstance(value, (int, float)) else math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"{value!r} is not a finite number")
-    return number
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, (int, float)) else None
-
-
-def _share(percent: object) -> float | None:
-    return float(percent) / 100.0 if isinstance(percent, (int, float)) else None

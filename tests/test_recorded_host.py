@@ -8,7 +8,7 @@ import pytest
 from synthetic import GIB, gpu
 
 from sidecar.model import Failure, GpuProcess, GpuReading, GpuReport, HostReading, Poll
-from sidecar.recordings import poll_from_json, poll_to_json
+from sidecar.poll_json import poll_from_json, poll_to_json
 
 HOST = HostReading(128 * GIB, 5 * GIB, 16 * GIB, 10 * GIB)
 PLAIN = gpu(5, {7: None})
