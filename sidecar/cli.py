@@ -300,12 +300,12 @@ def explain(
     from sidecar.diagnosis import explain as explain_start
     from sidecar.startlog import LogError, read_log
 
-    _log_to_stderr("info")
+    settings = _settings()
     try:
         reader = read_log(log_file)
     except LogError as error:
         _fail(error)
-    report = explain_start(reader.last, time.time())
+    report = explain_start(reader.last, settings.thresholds, time.time())
     if reader.start_count > 1 and not as_json:
         typer.echo(f"The log holds {reader.start_count} starts; the last one is judged.\n")
     _print_report(report, as_json=as_json, starts=reader.start_count)

@@ -49,9 +49,9 @@ class Report:
         return 0 if any(verdict.code not in UNDECIDED for verdict in self.verdicts) else 3
 
 
-def explain(start: Start, at: float = 0.0) -> Report:
+def explain(start: Start, thresholds: Thresholds, at: float = 0.0) -> Report:
     """What a log says by itself."""
-    return Report(at, judge_start(start), start)
+    return Report(at, judge_start(start, thresholds), start)
 
 
 def diagnose_pages(
@@ -68,7 +68,7 @@ def diagnose_pages(
         pipeline.advance(Poll(at=at, vllm=Page(text, 0.0), gpus=None, vllm_version=_version(start)))
         for at, text in given
     ]
-    report = summarise(frames, start)
+    report = _with_log(summarise(frames), start, thresholds)
     if len(given) > 1:
         return report
     return replace(report, verdicts=tuple(_instant(verdict) for verdict in report.verdicts))
@@ -105,15 +105,24 @@ def diagnose_recording(
             faults.append(error)
 
     try:
-        report = summarise(readable(), start)
+        report = summarise(readable())
     except DiagnosisError:
         if faults:
             raise faults[0] from None
         raise
-    return replace(report, damage=str(faults[0])) if faults else report
+    damage = str(faults[0]) if faults else None
+    return _with_log(replace(report, damage=damage), start, thresholds)
 
 
-def summarise(frames: Iterable[Frame], start: Start | None = None) -> Report:
+def _with_log(report: Report, start: Start | None, thresholds: Thresholds) -> Report:
+    """What the log says of the start, too."""
+    if start is None:
+        return report
+    verdicts = (*report.verdicts, *judge_start(start, thresholds))
+    return replace(report, verdicts=sort_by_gravity(verdicts), start=start)
+
+
+def summarise(frames: Iterable[Frame]) -> Report:
     """All verdicts of these frames, once for each code and scope.
 
     Of a verdict that held several times the gravest moment is kept, of equally grave ones the
@@ -139,9 +148,7 @@ def summarise(frames: Iterable[Frame], start: Start | None = None) -> Report:
         for key, verdict in strongest.items()
         if verdict.code != "vllm_down" or last.at - spans[key][0] > ENDING_SECONDS
     ]
-    if start is not None:
-        found.extend(judge_start(start))
-    return Report(last.at, sort_by_gravity(found), start)
+    return Report(last.at, sort_by_gravity(found))
 
 
 def _end(last_seen_at: float, at: float) -> float | None:

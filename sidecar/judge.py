@@ -48,7 +48,8 @@ class Judge:
         self._flags = flags or LaunchFlags()
         self._log_is_complete = log_is_complete
         self._keeper = Keeper(RULES, instant=instant)
-        self.lifecycle = Lifecycle(thresholds)
+        self._thresholds = thresholds or Thresholds()
+        self.lifecycle = Lifecycle(self._thresholds)
         self.start: Start | None = None
 
     @property
@@ -73,7 +74,7 @@ class Judge:
             return ()
         if self.lifecycle.up or start.decisive_failure is None:
             return ()
-        return tuple(v for v in judge_start(start) if v.code != "started")
+        return tuple(v for v in judge_start(start, self._thresholds) if v.code != "started")
 
     def flags_in_force(self, history: History) -> LaunchFlags:
         """The page wins over the log, the log over what somebody wrote down."""

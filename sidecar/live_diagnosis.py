@@ -54,7 +54,7 @@ async def run_live_diagnosis(
 def _final(frames: list[Frame], poller: Poller, follower: LogFollower | None) -> Report:
     """What held at the end of the look: what was over before is no longer news."""
     start = follower.reader.last if follower is not None and poller.polls else None
-    report = summarise(frames[-1:], None)
+    report = summarise(frames[-1:])
     return Report(report.at, report.verdicts, start)
 
 

@@ -171,6 +171,18 @@ class Thresholds(BaseModel):
     restarted_seconds: Seconds = Field(
         60.0, description="How long a restart is told, and memory not judged."
     )
+    allocator_slack_ratio: Ratio = Field(
+        0.05, description="Reserved and unallocated share of the card from which segments help."
+    )
+    single_allocation_ratio: Ratio = Field(
+        0.9, description="Share of the card that a single allocation may not ask for."
+    )
+    driver_and_display_ratio: Ratio = Field(
+        0.06, description="Share of an otherwise empty card that driver and display may take."
+    )
+    graph_memory_ratio: Ratio = Field(
+        0.05, description="Share of the card that CUDA graphs may take."
+    )
     prefix_hits_ignored_ratio: Ratio = Field(
         0.01, description="Prefix-cache hits up to this share leave the token balance trusted."
     )

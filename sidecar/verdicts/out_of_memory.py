@@ -9,10 +9,8 @@ it was 0.04 to 1.6 %.
 from __future__ import annotations
 
 from sidecar.model import Verdict
-from sidecar.sources.releases import Release
-from sidecar.startlog.failures import LogFailure
-from sidecar.startlog.start import Start
-from sidecar.verdicts.out_of_memory_figures import NEIGHBOUR_BYTES, SLACK_RATIO, foreign_bytes
+from sidecar.verdicts.failed_start import FailedStart
+from sidecar.verdicts.out_of_memory_figures import foreign_bytes
 from sidecar.verdicts.out_of_memory_serving import (
     allocator_slack,
     in_disguise,
@@ -26,30 +24,28 @@ from sidecar.verdicts.out_of_memory_starting import (
     weights_too_big,
 )
 
-SINGLE_ALLOCATION_RATIO = 0.9
 
-
-def judge_out_of_memory(start: Start, failure: LogFailure, release: Release | None) -> Verdict:
+def judge_out_of_memory(case: FailedStart) -> Verdict:
     """The kind of trouble behind an out-of-memory error, by its figures and its moment."""
-    message = failure.out_of_memory
+    failure, message, limits = case.failure, case.message, case.thresholds
     if failure.kind == "oom_in_disguise":
-        return in_disguise(start)
+        return in_disguise(case)
     if message is not None and message.total_bytes is not None:
         tried, total = message.tried_bytes or 0, message.total_bytes
-        if tried >= SINGLE_ALLOCATION_RATIO * total:
-            return single_allocation(message)
-        if (message.reserved_unallocated_bytes or 0) >= SLACK_RATIO * total:
-            return allocator_slack(start, message, release)
-    if failure.moment == "serving" or (failure.moment is None and start.started):
-        return out_of_memory_at_run_time(start, message)
+        if tried >= limits.single_allocation_ratio * total:
+            return single_allocation(case, message)
+        if (message.reserved_unallocated_bytes or 0) >= limits.allocator_slack_ratio * total:
+            return allocator_slack(case, message)
+    if failure.moment == "serving" or (failure.moment is None and case.start.started):
+        return out_of_memory_at_run_time(case)
     if failure.kind == "sampler_warmup_oom" or failure.moment == "sampler_warmup":
-        return activation_peak(start, message, failure.dummy_requests)
-    if foreign_bytes(message) >= NEIGHBOUR_BYTES:
-        return not_enough_free(start, message)
+        return activation_peak(case)
+    if foreign_bytes(message) >= limits.neighbour_bytes:
+        return not_enough_free(case)
     if failure.moment == "graph_capture":
-        return graph_memory(start, message)
+        return graph_memory(case)
     if failure.moment == "profiling":
-        return activation_peak(start, message, None)
+        return activation_peak(case)
     if failure.kind == "load_model_oom" or failure.moment in (None, "loading"):
-        return weights_too_big(start, message)
-    return out_of_memory_at_run_time(start, message)
+        return weights_too_big(case)
+    return out_of_memory_at_run_time(case)

@@ -6,12 +6,10 @@ from collections.abc import Iterable
 
 from sidecar.model import Advice, Avoid, Evidence
 from sidecar.startlog.out_of_memory import OutOfMemory
-from sidecar.startlog.start import Start
+from sidecar.verdicts.failed_start import FailedStart
 from sidecar.verdicts.memory_arithmetic import margin_bytes, round_utilization_down
 from sidecar.verdicts.situation import GIB
 
-SLACK_RATIO = 0.05
-NEIGHBOUR_BYTES = GIB
 NO_SEGMENTS = Avoid(
     "expandable_segments",
     "the allocator's slack is too small for it to help, whatever PyTorch's message says",
@@ -40,7 +38,9 @@ def _own_bytes(message: OutOfMemory, allocated: int) -> int:
     return allocated + (message.reserved_unallocated_bytes or 0) + GIB // 2
 
 
-def figures(message: OutOfMemory | None) -> tuple[Evidence, ...]:
+def figures(case: FailedStart) -> tuple[Evidence, ...]:
+    """What PyTorch said, as evidence."""
+    message = case.message
     if message is None:
         return ()
     named = (
@@ -53,20 +53,20 @@ def figures(message: OutOfMemory | None) -> tuple[Evidence, ...]:
     )
     found = [Evidence(name, float(value), "bytes") for name, value in named if value is not None]
     if message.reserved_unallocated_bytes is not None and message.total_bytes:
+        limit = case.thresholds.allocator_slack_ratio
         share = message.reserved_unallocated_bytes / message.total_bytes
-        found.append(Evidence("allocator_slack_ratio", share, "ratio", SLACK_RATIO))
+        found.append(Evidence("allocator_slack_ratio", share, "ratio", limit))
     if foreign_bytes(message) > 0:
         found.append(Evidence("other_processes_bytes", float(foreign_bytes(message)), "bytes"))
     return tuple(found)
 
 
-def less_utilization(
-    start: Start, message: OutOfMemory | None, by: float = 0.02
-) -> Iterable[Advice]:
+def less_utilization(case: FailedStart, by: float = 0.02) -> Iterable[Advice]:
     """Room outside the pool: what was asked for and a margin, and no less than `by`.
 
     By the flag in force; nothing where too little would be left for the weights.
     """
+    start, message = case.start, case.message
     total = message.total_bytes if message is not None else None
     if message is not None and total and message.tried_bytes is not None:
         missing = message.tried_bytes - (message.free_bytes or 0) + margin_bytes(total)

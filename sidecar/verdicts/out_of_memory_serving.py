@@ -5,10 +5,9 @@ from __future__ import annotations
 from sidecar.model import Advice, Avoid, Evidence, Verdict
 from sidecar.sources.releases import Release
 from sidecar.startlog.out_of_memory import OutOfMemory
-from sidecar.startlog.start import Start
+from sidecar.verdicts.failed_start import FailedStart
 from sidecar.verdicts.memory_arithmetic import gib
 from sidecar.verdicts.out_of_memory_figures import (
-    NEIGHBOUR_BYTES,
     NO_SEGMENTS,
     figures,
     foreign_bytes,
@@ -20,16 +19,19 @@ LORA_STEP = 0.05
 SLEEP_WITH_SEGMENTS_SINCE: Release = (0, 22, 0)
 
 
-def out_of_memory_at_run_time(start: Start, message: OutOfMemory | None) -> Verdict:
+def out_of_memory_at_run_time(case: FailedStart) -> Verdict:
+    """A server that was up needed more than was left beside its pool."""
+    start, message = case.start, case.message
     foreign = foreign_bytes(message)
+    has_neighbour = foreign >= case.thresholds.neighbour_bytes
     asked = f"asked for {gib(message.tried_bytes)}" if message and message.tried_bytes else "ran"
     holder = (
         f"other processes held {gib(foreign)} of the card"
-        if foreign >= NEIGHBOUR_BYTES
+        if has_neighbour
         else "nothing was left beside its own memory"
     )
     advice: list[Advice] = []
-    if foreign >= NEIGHBOUR_BYTES:
+    if has_neighbour:
         advice.append(
             Advice(
                 "neighbour",
@@ -49,7 +51,7 @@ def out_of_memory_at_run_time(start: Start, message: OutOfMemory | None) -> Verd
         )
     else:
         adapters = start.arguments.get("enable_lora") or start.arguments.get("max_loras")
-        advice.extend(less_utilization(start, message, by=LORA_STEP if adapters else 0.02))
+        advice.extend(less_utilization(case, by=LORA_STEP if adapters else 0.02))
         advice.append(
             Advice(
                 "--max-num-batched-tokens",
@@ -66,20 +68,21 @@ def out_of_memory_at_run_time(start: Start, message: OutOfMemory | None) -> Verd
         "critical",
         "high" if message is not None else "medium",
         f"The server {asked} and died of running out of GPU memory while serving: {holder}.",
-        evidence=figures(message),
+        evidence=figures(case),
         advice=tuple(advice),
         avoid=(NO_SEGMENTS, Avoid("--block-size", "the KV cache is not what failed")),
     )
 
 
-def single_allocation(message: OutOfMemory) -> Verdict:
+def single_allocation(case: FailedStart, message: OutOfMemory) -> Verdict:
+    """One request to the allocator that no card of this size could ever grant."""
     return Verdict(
         "single_allocation",
         "critical",
         "high",
         f"A single request for {gib(message.tried_bytes or 0)} is larger than the card "
         f"({gib(message.total_bytes or 0)}) can ever give.",
-        evidence=figures(message),
+        evidence=figures(case),
         advice=(
             Advice(
                 "attention backend",
@@ -96,10 +99,12 @@ def single_allocation(message: OutOfMemory) -> Verdict:
     )
 
 
-def allocator_slack(start: Start, message: OutOfMemory, release: Release | None) -> Verdict:
+def allocator_slack(case: FailedStart, message: OutOfMemory) -> Verdict:
+    """The one kind in which PyTorch's allocator really is fragmented."""
+    release = case.release
     slack = message.reserved_unallocated_bytes or 0
     share = slack / (message.total_bytes or 1)
-    asleep = bool(start.arguments.get("enable_sleep_mode"))
+    asleep = bool(case.start.arguments.get("enable_sleep_mode"))
     too_old = release is None or release < SLEEP_WITH_SEGMENTS_SINCE
     advice: list[Advice] = []
     if not (asleep and too_old):
@@ -111,19 +116,21 @@ def allocator_slack(start: Start, message: OutOfMemory, release: Release | None)
                 "here the allocator's slack really is large; it is an environment variable",
             )
         )
-    advice.extend(less_utilization(start, message))
+    advice.extend(less_utilization(case))
     return Verdict(
         "allocator_slack",
         "critical",
         "high",
         f"{gib(slack)} ({share:.0%} of the card) are reserved by PyTorch and unallocated: the "
         "allocator is fragmented.",
-        evidence=figures(message),
+        evidence=figures(case),
         advice=tuple(advice),
     )
 
 
-def in_disguise(start: Start) -> Verdict:
+def in_disguise(case: FailedStart) -> Verdict:
+    """The allocator failed while it asked why it had failed."""
+    start = case.start
     return Verdict(
         "runtime_oom" if start.started else "activation_peak",
         "critical",
@@ -138,6 +145,6 @@ def in_disguise(start: Start) -> Verdict:
                 "the honest message, or none",
                 "the query belongs to expandable segments",
             ),
-            *less_utilization(start, None),
+            *less_utilization(case),
         ),
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sidecar.model import Advice, Avoid, Verdict
-from sidecar.startlog.out_of_memory import OutOfMemory
-from sidecar.startlog.start import Start
+from sidecar.verdicts.failed_start import FailedStart
 from sidecar.verdicts.memory_arithmetic import gib, margin_bytes, round_utilization_down
 from sidecar.verdicts.out_of_memory_figures import (
     NO_SEGMENTS,
@@ -16,15 +15,16 @@ from sidecar.verdicts.out_of_memory_figures import (
 )
 
 
-def graph_memory(start: Start, message: OutOfMemory | None) -> Verdict:
+def graph_memory(case: FailedStart) -> Verdict:
+    """No room beside the pool for what CUDA graphs keep."""
     return Verdict(
         "graph_memory",
         "critical",
         "high",
         "Memory ran out while CUDA graphs were captured.",
-        evidence=figures(message),
+        evidence=figures(case),
         advice=(
-            *less_utilization(start, message, by=0.05),
+            *less_utilization(case, by=0.05),
             Advice(
                 "--cudagraph-capture-sizes",
                 None,
@@ -42,9 +42,9 @@ def graph_memory(start: Start, message: OutOfMemory | None) -> Verdict:
     )
 
 
-def activation_peak(
-    start: Start, message: OutOfMemory | None, dummy_requests: int | None
-) -> Verdict:
+def activation_peak(case: FailedStart) -> Verdict:
+    """The trial step of the start, or the sampler's warm-up with its dummy requests."""
+    start, dummy_requests = case.start, case.failure.dummy_requests
     seqs = start.max_num_seqs or dummy_requests
     advice: list[Advice] = []
     if dummy_requests is not None or (seqs is not None and seqs > 256):
@@ -70,32 +70,34 @@ def activation_peak(
             else str(start.max_num_batched_tokens),
         )
     )
-    advice.extend(less_utilization(start, message))
+    advice.extend(less_utilization(case))
     return Verdict(
         "activation_peak",
         "critical",
         "high",
         "The largest step does not fit beside the weights.",
-        evidence=figures(message),
+        evidence=figures(case),
         advice=tuple(advice),
         avoid=(NO_SEGMENTS,),
     )
 
 
-def weights_too_big(start: Start, message: OutOfMemory | None) -> Verdict:
+def weights_too_big(case: FailedStart) -> Verdict:
+    """Loading alone takes more than there is."""
+    tensor_parallel = case.start.tensor_parallel_size or 1
     return Verdict(
         "weights_too_big",
         "critical",
-        "high" if message is not None else "medium",
+        "high" if case.message is not None else "medium",
         "The weights do not fit on the device.",
-        evidence=figures(message),
+        evidence=figures(case),
         advice=(
             Advice(
                 "--tensor-parallel-size",
-                str(2 * (start.tensor_parallel_size or 1)),
+                str(2 * tensor_parallel),
                 "half of the weights on each GPU",
                 "or a quantised model (--quantization), or --cpu-offload-gb at the cost of speed",
-                current=str(start.tensor_parallel_size or 1),
+                current=str(tensor_parallel),
             ),
         ),
         avoid=(
@@ -105,14 +107,15 @@ def weights_too_big(start: Start, message: OutOfMemory | None) -> Verdict:
     )
 
 
-def not_enough_free(start: Start, message: OutOfMemory | None) -> Verdict:
-    foreign = foreign_bytes(message)
+def not_enough_free(case: FailedStart) -> Verdict:
+    """Others hold a notable part of the card."""
+    foreign = foreign_bytes(case.message)
     return Verdict(
         "not_enough_free",
         "critical",
         "high",
         f"Other processes hold {gib(foreign)} of the card; the server does not fit beside them.",
-        evidence=figures(message),
+        evidence=figures(case),
         advice=(
             Advice(
                 "neighbour",
@@ -120,17 +123,18 @@ def not_enough_free(start: Start, message: OutOfMemory | None) -> Verdict:
                 f"{gib(foreign)} come back",
                 "end or move the other process, then start again",
             ),
-            *_beside(start, message, foreign),
+            *_beside(case, foreign),
         ),
         avoid=(NO_SEGMENTS,),
     )
 
 
-def _beside(start: Start, message: OutOfMemory | None, foreign: int) -> Iterable[Advice]:
+def _beside(case: FailedStart, foreign: int) -> Iterable[Advice]:
     """The share that is left beside the other processes."""
+    message = case.message
     if message is None or message.total_bytes is None:
         return
-    total, now = message.total_bytes, start.gpu_memory_utilization
+    total, now = message.total_bytes, case.start.gpu_memory_utilization
     to = round_utilization_down((total - foreign - margin_bytes(total)) / total)
     if to > 0 and (now is None or to < now):
         yield Advice(

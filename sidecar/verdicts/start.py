@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 
 from sidecar.launch import with_known_flags
 from sidecar.model import Evidence, Severity, Verdict
-from sidecar.sources.releases import Release, parse_release
-from sidecar.startlog.failures import FailureKind, LogFailure
+from sidecar.settings import Thresholds
+from sidecar.sources.releases import parse_release
+from sidecar.startlog.failures import FailureKind
 from sidecar.startlog.start import Start
+from sidecar.verdicts.failed_start import FailedStart
 from sidecar.verdicts.out_of_memory import judge_out_of_memory
 from sidecar.verdicts.start_figures import start_evidence
 from sidecar.verdicts.start_findings import findings
@@ -45,15 +47,15 @@ SEVERITIES: Mapping[str, tuple[Severity, ...]] = {
 """All codes that a log leads to, with the severities they may take."""
 
 
-def judge_start(start: Start) -> tuple[Verdict, ...]:
+def judge_start(start: Start, thresholds: Thresholds) -> tuple[Verdict, ...]:
     """All that one start says; the decisive failure first. Never empty."""
     release = parse_release(start.vllm_version)
     failure = start.decisive_failure
     if failure is not None:
-        outcome = _FAILURES[failure.kind](start, failure, release)
+        outcome = _FAILURES[failure.kind](FailedStart(start, failure, release, thresholds))
     else:
         outcome = _started(start) if start.outcome == "started" else _incomplete(start)
-    beside = (finding for finding in findings(start) if finding.code != outcome.code)
+    beside = (finding for finding in findings(start, thresholds) if finding.code != outcome.code)
     return tuple(with_known_flags(verdict, release) for verdict in (outcome, *beside))
 
 
@@ -77,7 +79,7 @@ def _incomplete(start: Start) -> Verdict:
     )
 
 
-_FAILURES: Mapping[FailureKind, Callable[[Start, LogFailure, Release | None], Verdict]] = {
+_FAILURES: Mapping[FailureKind, Callable[[FailedStart], Verdict]] = {
     "free_memory_below_desired": not_enough_free,
     "no_available_memory": no_kv_memory,
     "max_len_too_long": max_len_too_long,

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sidecar.model import Advice, Avoid, Evidence, Verdict
+from sidecar.settings import Thresholds
 from sidecar.startlog.start import Start
 from sidecar.verdicts.memory_arithmetic import gib
 from sidecar.verdicts.situation import GIB
 
-GRAPH_RATIO = 0.05
-
-
 GRAPH_ESTIMATE_RATIO = 0.20
 
 
-def findings(start: Start) -> Iterable[Verdict]:
+def findings(start: Start, thresholds: Thresholds) -> Iterable[Verdict]:
     """What is worth saying beside the outcome."""
-    yield from _graphs(start)
+    yield from _graphs(start, thresholds.graph_memory_ratio)
     yield from _padding(start)
     yield from _counter_errors(start)
 
@@ -45,7 +43,7 @@ def _counter_errors(start: Start) -> Iterable[Verdict]:
         )
 
 
-def _graphs(start: Start) -> Iterable[Verdict]:
+def _graphs(start: Start, wide_ratio: float) -> Iterable[Verdict]:
     graphs, weights = start.cuda_graph_bytes_per_rank, start.weights_bytes_per_rank
     estimated = start.cuda_graph_estimated_bytes_per_rank
     total = start.total_bytes
@@ -53,7 +51,7 @@ def _graphs(start: Start) -> Iterable[Verdict]:
         return
     size = max(graphs or 0, estimated or 0)
     larger = weights is not None and size > weights
-    wide = total is not None and size > GRAPH_RATIO * total
+    wide = total is not None and size > wide_ratio * total
     off = (
         graphs is not None
         and estimated is not None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from sidecar.model import Advice, Avoid, Evidence, Verdict
-from sidecar.sources.releases import Release
-from sidecar.startlog.failures import LogFailure
 from sidecar.startlog.start import Start
+from sidecar.verdicts.failed_start import FailedStart
 from sidecar.verdicts.memory_arithmetic import gib, margin_bytes, round_utilization_up
 from sidecar.verdicts.situation import GIB, MIB
 from sidecar.verdicts.start_figures import start_evidence, utilization_of
@@ -19,8 +18,9 @@ ACTIVATION_RATIO = 0.25
 SMALL_MARGIN_BYTES = 128 * MIB
 
 
-def no_kv_memory(start: Start, failure: LogFailure, release: Release | None) -> Verdict:
+def no_kv_memory(case: FailedStart) -> Verdict:
     """Weights and activations leave nothing for the KV cache."""
+    start, failure = case.start, case.failure
     available = failure.available_bytes
     if available is None:
         available = start.kv_cache_bytes_per_rank
@@ -107,8 +107,9 @@ def _raised_utilization(
     return to, f"{gib(needed)} more of {gib(total)}: what is missing, a GiB of KV cache, a margin"
 
 
-def max_len_too_long(start: Start, failure: LogFailure, release: Release | None) -> Verdict:
+def max_len_too_long(case: FailedStart) -> Verdict:
     """One request of the longest length does not fit into the KV cache."""
+    start, failure = case.start, case.failure
     block = start.block_size or 16
     fits = failure.estimated_max_model_len or failure.capacity_tokens
     wanted = failure.max_model_len or start.max_model_len

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from sidecar.model import Advice, Avoid, Evidence, Verdict
-from sidecar.sources.releases import Release
-from sidecar.startlog.failures import LogFailure
 from sidecar.startlog.start import Start
+from sidecar.verdicts.failed_start import FailedStart
 
 REPLACED_FLAGS: Mapping[str, str] = {
     "--swap-space": "removed in 0.18.0; V1 never swaps: --kv-offloading-size keeps KV on the host",
@@ -25,8 +24,9 @@ REPLACED_FLAGS: Mapping[str, str] = {
 }
 
 
-def bad_argument(start: Start, failure: LogFailure, release: Release | None) -> Verdict:
+def bad_argument(case: FailedStart) -> Verdict:
     """The command line holds a flag that this release does not know."""
+    failure = case.failure
     named = ", ".join(failure.arguments) or "a flag"
     advice = tuple(
         Advice("arguments", None, "the parser takes them", f"{name}: {REPLACED_FLAGS[name]}")
@@ -51,8 +51,9 @@ def bad_argument(start: Start, failure: LogFailure, release: Release | None) -> 
     )
 
 
-def config_rejected(start: Start, failure: LogFailure, release: Release | None) -> Verdict:
+def config_rejected(case: FailedStart) -> Verdict:
     """The configuration contradicts the model or itself."""
+    failure = case.failure
     allowed = failure.allowed_max_model_len
     advice: tuple[Advice, ...] = ()
     if allowed is not None:
@@ -76,8 +77,9 @@ def config_rejected(start: Start, failure: LogFailure, release: Release | None) 
     )
 
 
-def not_memory(start: Start, failure: LogFailure, release: Release | None) -> Verdict:
+def not_memory(case: FailedStart) -> Verdict:
     """A device error, or any exception that is not about memory."""
+    failure = case.failure
     return Verdict(
         "not_memory",
         "critical",
@@ -114,8 +116,9 @@ def _half_of_shared_memory(start: Start) -> Iterable[Advice]:
     )
 
 
-def host_oom(start: Start, failure: LogFailure, release: Release | None) -> Verdict:
+def host_oom(case: FailedStart) -> Verdict:
     """Killed from outside without a line of its own."""
+    start, failure = case.start, case.failure
     return Verdict(
         "host_oom",
         "critical",
@@ -136,10 +139,11 @@ def host_oom(start: Start, failure: LogFailure, release: Release | None) -> Verd
     )
 
 
-def engine_dead(start: Start, failure: LogFailure, release: Release | None) -> Verdict:
+def engine_dead(case: FailedStart) -> Verdict:
     """The engine died and only its parent speaks."""
+    start, failure = case.start, case.failure
     if start.last_exception is not None:
-        return not_memory(start, failure, release)
+        return not_memory(case)
     return Verdict(
         "incomplete",
         "critical",

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from sidecar.model import Advice, Avoid, Evidence, Verdict
-from sidecar.sources.releases import Release
 from sidecar.startlog.failures import LogFailure
-from sidecar.startlog.start import Start
+from sidecar.verdicts.failed_start import FailedStart
 from sidecar.verdicts.memory_arithmetic import gib, margin_bytes, round_utilization_down
 from sidecar.verdicts.situation import MIB
 from sidecar.verdicts.start_figures import utilization_of
 
-STRUCTURAL_RATIO = 0.06
-"""Memory that is missing at an otherwise empty device: driver, display, WSL's host share."""
 
-
-def not_enough_free(start: Start, failure: LogFailure, release: Release | None) -> Verdict:
+def not_enough_free(case: FailedStart) -> Verdict:
     """The check at the start: less is free than utilization x total (0.9.1 and later)."""
+    start, failure = case.start, case.failure
     free, total, wanted = failure.free_bytes, failure.total_bytes, failure.desired_bytes
     now = utilization_of(start, failure)
     if (start.cuda_graph_estimated_bytes_per_rank or 0) < 0:
@@ -24,7 +21,7 @@ def not_enough_free(start: Start, failure: LogFailure, release: Release | None) 
         return _plain("not_enough_free", failure, "Less memory is free than the server may take.")
     to = round_utilization_down((free - margin_bytes(total)) / total)
     taken = total - free
-    neighbour = taken > STRUCTURAL_RATIO * total
+    neighbour = taken > case.thresholds.driver_and_display_ratio * total
     held_by = (
         f"other processes hold about {gib(taken)}"
         if neighbour
@@ -89,8 +86,9 @@ def _estimate_at_fault(failure: LogFailure) -> Verdict:
     )
 
 
-def neighbour_left(start: Start, failure: LogFailure, release: Release | None) -> Verdict:
+def neighbour_left(case: FailedStart) -> Verdict:
     """Memory came back while vLLM measured, so its measurement failed."""
+    failure = case.failure
     return Verdict(
         "neighbour_left",
         "warning",

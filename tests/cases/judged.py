@@ -23,7 +23,7 @@ def report_of(case: Case) -> Report:
     start = last_start(logs[0].name) if logs else None
     if case.kind == "log":
         assert start is not None
-        return explain(start)
+        return explain(start, Thresholds())
     if case.kind in ("page", "pages"):
         pages = [path.read_text("utf-8") for path in paths if path.suffix == ".prom"]
         timed = [(1_000.0 + 10.0 * index, text) for index, text in enumerate(pages)]

@@ -168,7 +168,7 @@ def test_a_neighbour_that_fills_the_card_is_critical_then_deadly() -> None:
 
 
 def test_the_log_of_that_death_blames_the_neighbour() -> None:
-    (verdict,) = explain(log_of("runtime-oom")).verdicts
+    (verdict,) = explain(log_of("runtime-oom"), Thresholds()).verdicts
     assert verdict.code == "runtime_oom"
     assert list(advised(verdict)) == ["neighbour", "--kv-cache-memory-bytes"]
     assert "headroom" in verdict.advice[1].expect
@@ -209,7 +209,7 @@ def test_memory_verdicts_wait_a_minute_after_a_restart() -> None:
 
 
 def test_a_start_beside_a_neighbour() -> None:
-    (verdict,) = explain(log_of("fail-neighbour")).verdicts
+    (verdict,) = explain(log_of("fail-neighbour"), Thresholds()).verdicts
     assert verdict.code == "not_enough_free"
     # A GiB of NVIDIA's card is reserved, 98.69 of 139.8 GiB are free and 1.4 stay.
     assert 0.68 <= float(advised(verdict)["--gpu-memory-utilization"] or 0) <= 0.70
@@ -217,7 +217,7 @@ def test_a_start_beside_a_neighbour() -> None:
 
 
 def test_a_start_without_room_for_a_pool() -> None:
-    (verdict,) = explain(log_of("fail-no-kv")).verdicts
+    (verdict,) = explain(log_of("fail-no-kv"), Thresholds()).verdicts
     assert verdict.code == "no_kv_memory"
     # -0.17 GiB at 0.1 of 139.8 GiB: it would start at 0.12.
     assert advised(verdict)["--gpu-memory-utilization"] == "0.12"

@@ -9,6 +9,7 @@ import pytest
 from synthetic import GIB
 
 from sidecar.model import Verdict
+from sidecar.settings import Thresholds
 from sidecar.startlog.failures import FailureKind, LogFailure
 from sidecar.startlog.out_of_memory import OutOfMemory
 from sidecar.startlog.serving import Serving
@@ -29,19 +30,21 @@ PLAIN = Start(
 )
 
 
-def judged(start: Start = PLAIN, **failure: Any) -> tuple[Verdict, ...]:
+def judged(
+    start: Start = PLAIN, thresholds: Thresholds | None = None, **failure: Any
+) -> tuple[Verdict, ...]:
     """The verdicts of a start that fails so; its outcome first."""
     if failure:
         start = replace(start, failures=(LogFailure(**failure),))
-    verdicts = judge_start(start)
+    verdicts = judge_start(start, thresholds or Thresholds())
     known = {rule.code: rule.severities for rule in RULES} | dict(SEVERITIES)
     for verdict in verdicts:
         assert verdict.severity in known[verdict.code]
     return verdicts
 
 
-def outcome(start: Start = PLAIN, **failure: Any) -> Verdict:
-    return judged(start, **failure)[0]
+def outcome(start: Start = PLAIN, thresholds: Thresholds | None = None, **failure: Any) -> Verdict:
+    return judged(start, thresholds, **failure)[0]
 
 
 # It started, or nobody can tell.
@@ -271,6 +274,32 @@ def test_moment_and_figures_tell_the_kind(
 
 
 @pytest.mark.parametrize(
+    ("message", "limits", "code"),
+    [
+        (out_of_memory(tried=40.0), Thresholds(single_allocation_ratio=0.5), "single_allocation"),
+        (out_of_memory(slack=1.7), Thresholds(allocator_slack_ratio=0.02), "allocator_slack"),
+        (out_of_memory(own=77.0), Thresholds(neighbour_bytes=4 * GIB), "weights_too_big"),
+    ],
+)
+def test_limits_are_settings(message: OutOfMemory, limits: Thresholds, code: str) -> None:
+    failure: dict[str, Any] = {"kind": "cuda_oom", "moment": "loading", "out_of_memory": message}
+    assert outcome(**failure).code != code
+    assert outcome(thresholds=limits, **failure).code == code
+
+
+def test_what_a_driver_may_take_is_a_setting() -> None:
+    failure: dict[str, Any] = {
+        "kind": "free_memory_below_desired",
+        "free_bytes": 70 * GIB,
+        "total_bytes": 80 * GIB,
+        "desired_bytes": 72 * GIB,
+    }
+    assert "neighbour" in advised(outcome(**failure))
+    limits = Thresholds(driver_and_display_ratio=0.125)
+    assert "neighbour" not in advised(outcome(thresholds=limits, **failure))
+
+
+@pytest.mark.parametrize(
     "moment", ["serving", "loading", "profiling", "sampler_warmup", "graph_capture"]
 )
 @pytest.mark.parametrize("slack", [0.0, 0.1, 3.99])
@@ -457,6 +486,15 @@ def test_graph_memory(
         assert verdict.severity == "warning"
         assert list(advised(verdict)) == ["--cudagraph-capture-sizes", "--max-num-seqs"]
         assert "--enforce-eager" in avoided(verdict)
+
+
+def test_what_graphs_may_take_is_a_setting() -> None:
+    start = replace(
+        PLAIN, started=True, total_bytes=80 * GIB, cuda_graph_bytes_per_rank=int(4.1 * GIB)
+    )
+    assert "graph_memory" in [verdict.code for verdict in judged(start)]
+    limits = Thresholds(graph_memory_ratio=0.06)
+    assert "graph_memory" not in [verdict.code for verdict in judged(start, limits)]
 
 
 @pytest.mark.parametrize(
