@@ -55,7 +55,7 @@ LOAD_BEARING_WORDS: Mapping[str, tuple[str, ...]] = {
     ),
     "VllmSidecarSourceDown (critical)": ("log", "/health", "reason"),
     "VllmSidecarSourceDown (warning)": ("reason", "reboot", "recreated"),
-    "VllmBlind (warning)": ("may serve well", "proxy", "API key", "reason"),
+    "VllmBlind (warning)": ("may serve well", "certificate", "proxy", "no key", "reason"),
     "VllmMetricsMissing (warning)": (
         "vllm_sidecar_series_missing", "--disable-log-stats", "--show-hidden-metrics-for-version",
         "zero",

@@ -16,7 +16,7 @@ WHAT_TO_DO: Mapping[str, str] = {
     "restarted": "Nothing: figures begin again.",
     "paused": "Nothing: it was paused on request.",
     "vllm_down": "Read how its log ends; then start it.",
-    "vllm_blind": "Look at the address, the proxy, the API key.",
+    "vllm_blind": "Look at the address, the proxy, the certificate.",
     "kv_exhausted": "More KV cache, then --watermark, then --max-num-seqs.",
     "kv_pressure": "Nothing yet: full, and nothing is preempted.",
     "over_reserved": "Leave it, or use the room for more or longer requests.",
