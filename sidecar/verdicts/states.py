@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sidecar.lifecycle import Lifecycle
 from sidecar.model import Advice, Confidence, Evidence, Verdict
 from sidecar.verdicts.rule import AT_ONCE, Hold, Rule
 from sidecar.verdicts.situation import Situation
@@ -11,18 +12,19 @@ from sidecar.verdicts.situation import Situation
 
 def judge_starting(situation: Situation) -> Iterable[Verdict]:
     life = situation.lifecycle
-    if not life.is_starting(situation.at):
+    goes_on = not life.ever_up and _start_goes_on(situation)
+    if not life.is_starting(situation.at) and not (goes_on and life.never_came(situation.at)):
         return
     confidence: Confidence = "medium"
     if life.ever_up:
         summary = "The server is not up yet; a process is there that was not there before."
-    elif _start_goes_on(situation):
+    elif goes_on:
         summary = "The server is not up yet; its log shows a start that goes on."
     else:
         confidence = "low"
-        so_far = "Only errors have" if life.failure_reason == "http_status" else "Nobody has"
         summary = (
-            f"{so_far} answered here yet: the server may be starting, or the address may be wrong."
+            f"{_so_far(life)} answered here yet: the server may be starting, or the address may be "
+            "wrong."
         )
     yield Verdict(
         "starting",
@@ -32,6 +34,10 @@ def judge_starting(situation: Situation) -> Iterable[Verdict]:
         evidence=(Evidence("last_answer", life.failure_reason or "none"),),
         missing=situation.missing() if confidence == "low" else (),
     )
+
+
+def _so_far(life: Lifecycle) -> str:
+    return "Only errors have" if life.failure_reason == "http_status" else "Nobody has"
 
 
 _READ_THE_LOG = Advice(
@@ -50,9 +56,11 @@ def judge_down(situation: Situation) -> Iterable[Verdict]:
         since = life.failing_since if life.failing_since is not None else situation.at
         summary = f"The server was up and does not answer any more ({life.failure_reason})."
         advice: tuple[Advice, ...] = (_READ_THE_LOG,)
+        confidence: Confidence = "high"
     elif life.never_came(situation.at) and not _start_goes_on(situation):
         since = life.began_at if life.began_at is not None else situation.at
-        summary = f"No server has answered here since the sidecar began ({life.failure_reason})."
+        confidence = "medium"
+        summary = f"{_so_far(life)} answered here since the sidecar began ({life.failure_reason})."
         where = Advice(
             "--vllm-url", None, "the server answers", "see whether this is the server's address"
         )
@@ -62,7 +70,7 @@ def judge_down(situation: Situation) -> Iterable[Verdict]:
     yield Verdict(
         "vllm_down",
         "critical",
-        "high",
+        confidence,
         summary,
         evidence=(
             Evidence("seconds_without_answer", situation.at - since, "seconds"),

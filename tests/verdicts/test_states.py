@@ -151,8 +151,11 @@ def test_down(snapshots: list[Snapshot], holds: bool) -> None:
 def test_a_start_that_its_log_shows_takes_as_long_as_it_takes(
     start: Start | None, holds: bool
 ) -> None:
-    verdicts = said(states.DOWN, failing([0.0, 901.0]), start=start)
+    moment = failing([0.0, 901.0])
+    verdicts = said(states.DOWN, moment, start=start)
     assert [verdict.advice[0].flag for verdict in verdicts] == (["--vllm-url"] if holds else [])
+    assert [verdict.confidence for verdict in verdicts] == (["medium"] if holds else [])
+    assert bool(said(states.STARTING, moment, start=start)) != holds
 
 
 def test_down_says_since_when_and_points_to_the_log() -> None:
