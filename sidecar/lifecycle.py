@@ -112,7 +112,7 @@ class Lifecycle:
         return self.is_gone or ((silent or sick) and long)
 
     def never_came(self, at: float) -> bool:
-        """Nobody has answered since the sidecar began, and no start takes that long."""
+        """Nobody has answered since the sidecar began, for longer than starts usually take."""
         if self.ever_up or self.is_blind or self.began_at is None or self.failure_reason is None:
             return False
         return at - self.began_at > self._thresholds.starting_seconds

@@ -166,7 +166,7 @@ class Thresholds(BaseModel):
         30.0, description="Seconds of time-outs that mean that it is down."
     )
     starting_seconds: Seconds = Field(
-        900.0, description="How long a start may take before it is no longer called one."
+        900.0, description="How long a start may take, unless its log shows that it goes on."
     )
     restarted_seconds: Seconds = Field(
         60.0, description="How long a restart is told, and memory not judged."

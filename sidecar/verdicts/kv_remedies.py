@@ -104,13 +104,11 @@ def _more_kv(situation: Situation, engine: EngineHistory) -> Iterable[Advice]:
             )
     if flag == "--num-gpu-blocks-override":
         blocks = situation.flags.whole(flag.lstrip("-").replace("-", "_"))
-        expect = "twice the blocks, or all that fit without this flag"
-        if tokens:
-            expect += f": {tokens:,} tokens become about {2 * tokens:,}"
+        twice = f" ({tokens:,} tokens become about {2 * tokens:,})" if tokens else ""
         yield Advice(
             flag,
             None if blocks is None else str(2 * blocks),
-            expect,
+            f"twice the blocks{twice}, or all that fit without this flag",
             "the pool is limited by this flag, which is meant for tests; "
             "--gpu-memory-utilization does nothing while it is set",
             current=None if blocks is None else str(blocks),
